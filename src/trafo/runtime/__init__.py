@@ -1,0 +1,1 @@
+"""Facts and services of the running process: console, progress, safe writing, memory, seed."""

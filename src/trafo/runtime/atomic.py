@@ -1,0 +1,176 @@
+"""Files and folders that are either complete or not there at all.
+
+New content goes to a hidden neighbour, is forced to disk and then renamed over the old, which the
+system does in one step: whoever is killed, or runs out of disk, in between leaves the old content
+as it was. What the system refuses comes back as a `StorageError` that says what to do about it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import IO, BinaryIO, Literal, TextIO, overload
+
+from trafo.errors import StorageError, TrafoError
+from trafo.runtime.exchange import exchange
+
+_HINTS = {
+    errno.ENOSPC: "free some space and run again, nothing was lost",
+    errno.EDQUOT: "free some of your quota and run again, nothing was lost",
+    errno.EFBIG: "raise the limit on file sizes (ulimit -f) and run again, nothing was lost",
+    errno.EACCES: "check the permissions or choose another place",
+    errno.EPERM: "check the permissions or choose another place",
+    errno.EROFS: "choose a place that can be written to",
+    errno.ENOENT: "check the path; the folder must exist",
+    errno.ENOTDIR: "check the path; a part of it is a file, not a folder",
+    errno.EISDIR: "give the name of a file, not of a folder",
+    errno.EIO: "the disk may be failing, check the system log",
+}
+
+
+@contextmanager
+def storage_errors(
+    path: str | Path, doing: str = "writing", *, temporary: Path | None = None
+) -> Iterator[None]:
+    """Turn what the system says about `path` into a `StorageError`; pass on all else.
+
+    What it says about `temporary`, or about anything inside the two, counts as well.
+    """
+    ours = [Path(path)] if temporary is None else [Path(path), temporary]
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, TrafoError | BrokenPipeError) or not _concerns(error, ours):
+            raise
+        what = (error.strerror or str(error)).lower()
+        hint = _HINTS.get(error.errno) if error.errno is not None else None
+        raise StorageError(f"{what} while {doing}", where=str(path), hint=hint) from error
+
+
+@overload
+def atomic_write(
+    path: str | Path, mode: Literal["wb"] = "wb"
+) -> AbstractContextManager[BinaryIO]: ...
+
+
+@overload
+def atomic_write(path: str | Path, mode: Literal["w"]) -> AbstractContextManager[TextIO]: ...
+
+
+def atomic_write(
+    path: str | Path, mode: Literal["wb", "w"] = "wb"
+) -> AbstractContextManager[BinaryIO] | AbstractContextManager[TextIO]:
+    """Open `path` for writing; it changes only when the block ends without an error.
+
+    Text is UTF-8 with `\n` at the ends of lines. A symbolic link keeps pointing where it did.
+    """
+    return _write(Path(path), mode)  # type: ignore[return-value]
+
+
+@contextmanager
+def _write(path: Path, mode: str) -> Iterator[IO[bytes] | IO[str]]:
+    target = path.resolve()
+    temporary = _hidden_neighbour(target)
+    with storage_errors(path, temporary=temporary):
+        if target.is_dir():  # found out now, not after an hour of writing
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        try:
+            with _open_new(temporary, mode) as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _sync(target.parent)
+
+
+def _open_new(path: Path, mode: str) -> IO[bytes] | IO[str]:
+    if "b" in mode:
+        return path.open("xb")
+    return path.open("x", encoding="utf-8", newline="\n")
+
+
+@contextmanager
+def atomic_folder(path: str | Path, *, marker: str) -> Iterator[Path]:
+    """Yield an empty folder to fill; it becomes `path` when the block ends without an error.
+
+    `marker` names a file the block must write. A folder that is already at `path` is replaced as
+    a whole, but only if it is empty or holds that file: a mistyped path must not cost anybody
+    their documents.
+    """
+    target = Path(path).resolve()
+    temporary = _hidden_neighbour(target)
+    with storage_errors(path, temporary=temporary):
+        _refuse_foreign_folder(target, marker)
+        try:
+            temporary.mkdir()
+            yield temporary
+            if not (temporary / marker).exists():
+                raise AssertionError(f"the folder for {path} was filled without {marker}")
+            _sync_tree(temporary)
+            _move_into_place(temporary, target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _refuse_foreign_folder(target: Path, marker: str) -> None:
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise StorageError("is a file, a folder was expected", where=str(target))
+    if any(target.iterdir()) and not (target / marker).exists():
+        raise StorageError(
+            f"holds other files (no {marker}), refusing to replace it",
+            where=str(target),
+            hint="give a new or empty folder",
+        )
+
+
+def _move_into_place(temporary: Path, target: Path) -> None:
+    """Afterwards `target` is the new folder, and `temporary` the old one, if there was one."""
+    if not target.exists():
+        temporary.rename(target)
+    else:
+        exchange(temporary, target)
+    _sync(target.parent)
+
+
+def _hidden_neighbour(path: Path) -> Path:
+    # The name is cut because a file system takes 255 bytes; the token keeps writers apart.
+    return path.with_name(f".{path.name[:40]}.{secrets.token_hex(6)}.tmp")
+
+
+def _concerns(error: OSError, ours: list[Path]) -> bool:
+    """Whether the error is about one of our paths, rather than another file used in the block.
+
+    Errors of writing name no file; errors of opening name the one that could not be opened.
+    """
+    if error.filename is None:
+        return True
+    named = Path(os.fsdecode(error.filename))
+    return any(named == path or named in path.parents or path in named.parents for path in ours)
+
+
+def _sync_tree(folder: Path) -> None:
+    for inside in folder.rglob("*"):
+        _sync(inside)
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    """Force a file, or the list of names in a folder, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems cannot sync folders, and say so with EINVAL.
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(descriptor)
