@@ -1,0 +1,78 @@
+"""Sizes and durations as people write them: `80GB`, `512MiB`, `10m`, `1h30m`.
+
+Text or a number comes in, bytes or seconds go out, and back again for printing. As in the SI,
+`k`, `M`, `G` and `T` are powers of 1000; `Ki`, `Mi`, `Gi` and `Ti` are powers of 1024.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from trafo.errors import ConfigError
+
+_DECIMAL = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+_BYTES_PER_UNIT = {letter: 1000**power for letter, power in _DECIMAL.items()} | {
+    f"{letter}i": 1024**power for letter, power in _DECIMAL.items() if letter
+}
+_NUMBER = r"\d+(?:\.\d*)?(?:e[+-]?\d+)?"
+_SIZE = re.compile(rf"({_NUMBER})\s*([kmgtp]?i?)b?", re.IGNORECASE)
+
+_SECONDS_PER_UNIT = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION_PART = re.compile(r"(\d+(?:\.\d*)?)\s*(ms|s|m|h|d)\s*")
+
+
+def parse_size(size: str | int | float) -> int:
+    """Bytes from `80GB`, `512 MiB`, `1e9` or a plain number."""
+    match = _SIZE.fullmatch(str(size).strip())
+    unit = match[2].lower() if match else None
+    if match is None or unit not in _BYTES_PER_UNIT:
+        raise ConfigError(f"{size!r} is not a size", hint="write it like 80GB, 512MiB or 1e9")
+    # Whole numbers take the exact way: floats lose bytes above 2**53.
+    number = int(match[1]) if match[1].isdigit() else float(match[1])
+    return int(number * _BYTES_PER_UNIT[unit])
+
+
+def format_size(num_bytes: int | float) -> str:
+    """Bytes with three figures: `999 B`, `1.50 kB`, `80.0 GB`."""
+    value = float(num_bytes)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        # 999.5 would be rounded to "1000"; it belongs to the next unit.
+        if abs(value) < 999.5:
+            return f"{value:.0f} B" if unit == "B" else f"{_three_figures(value)} {unit}"
+        value /= 1000
+    return f"{_three_figures(value)} PB"
+
+
+def parse_duration(duration: str | int | float) -> float:
+    """Seconds from `10m`, `1h30m`, `1.5 h`, `250ms` or a plain number of seconds."""
+    text = str(duration).strip().lower()
+    if re.fullmatch(_NUMBER, text):
+        return float(text)
+    if not re.fullmatch(rf"(?:{_DURATION_PART.pattern})+", text):
+        raise ConfigError(f"{duration!r} is not a duration", hint="write it like 90s, 10m or 1h30m")
+    parts: list[tuple[str, str]] = _DURATION_PART.findall(text)
+    return math.fsum(float(number) * _SECONDS_PER_UNIT[unit] for number, unit in parts)
+
+
+def format_duration(seconds: float) -> str:
+    """`350 ms`, `4.2 s`, `3m 05s`, `1h 02m`, `2d 03h`."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours}h {minutes:02d}m"
+    days, hours = divmod(hours, 24)
+    return f"{days}d {hours:02d}h"
+
+
+def _three_figures(value: float) -> str:
+    """`1.50`, `15.0`, `150`: what comes after the point shrinks as the number grows."""
+    if abs(value) < 9.995:
+        return f"{value:.2f}"
+    return f"{value:.1f}" if abs(value) < 99.95 else f"{value:.0f}"
