@@ -1,0 +1,170 @@
+"""Progress of a long job, on stderr.
+
+    with progress("reading", total=size, unit="MB", scale=1e6) as bar:
+        bar.advance(len(chunk))
+
+On a terminal a live bar: description, completed and total, rate, time left. When piped, a plain
+line every few seconds and one at the end; nothing at all for what is over at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from time import perf_counter
+from typing import Protocol
+
+from trafo.runtime import console
+from trafo.runtime.sizes import format_duration
+
+SECONDS_BETWEEN_FRAMES = 0.1
+SECONDS_BETWEEN_LINES = 5.0
+SECONDS_WORTH_A_LINE = 0.5
+
+_quiet = False
+
+
+def set_quiet(quiet: bool) -> None:
+    """Switch all progress of this process off, or on again."""
+    global _quiet
+    _quiet = quiet
+
+
+class Bar:
+    """Counts what is done and shows it now and then. `advance` may be called by any thread."""
+
+    def __init__(
+        self, description: str, *, total: float | None, unit: str, scale: float, display: Display
+    ) -> None:
+        self.description = description
+        self.total = total
+        self.unit = unit
+        self.scale = scale
+        self.completed = 0.0
+        self.started = perf_counter()
+        self._display = display
+        self._lock = Lock()
+        self._next_update = self.started + display.interval
+
+    def advance(self, amount: float = 1) -> None:
+        """Add to what is done. Costs well under a microsecond unless it is time to show it."""
+        with self._lock:
+            self.completed += amount
+            now = perf_counter()
+            if now < self._next_update:
+                return
+            self._next_update = now + self._display.interval
+            self._display.update(self)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the bar was opened."""
+        return perf_counter() - self.started
+
+    def status(self) -> str:
+        """Such as `12.5/50.0 MB, 3.1 MB/s, 12.0 s left`."""
+        elapsed = self.elapsed
+        rate = self.completed / elapsed if elapsed > 0 else 0.0
+        parts = [self._amount(), f"{self._number(rate)} {self.unit}/s"]
+        if self.total is not None and 0 < self.completed < self.total and rate > 0:
+            parts.append(f"{format_duration((self.total - self.completed) / rate)} left")
+        return ", ".join(parts)
+
+    def _amount(self) -> str:
+        of_total = "" if self.total is None else f"/{self._number(self.total)}"
+        return f"{self._number(self.completed)}{of_total} {self.unit}"
+
+    def _number(self, value: float) -> str:
+        return f"{value:,.0f}" if self.scale == 1 else f"{value / self.scale:,.1f}"
+
+
+class Display(Protocol):
+    """Where a bar shows itself."""
+
+    interval: float
+    """seconds between two updates"""
+
+    def update(self, bar: Bar) -> None: ...
+
+    def finish(self, bar: Bar) -> None: ...
+
+
+class Nowhere:
+    """Shows nothing."""
+
+    interval = float("inf")
+
+    def update(self, bar: Bar) -> None: ...
+
+    def finish(self, bar: Bar) -> None: ...
+
+
+class PlainLines:
+    """One line at a time, for logs and pipes."""
+
+    interval = SECONDS_BETWEEN_LINES
+
+    def update(self, bar: Bar) -> None:
+        console.say(f"{bar.description}: {bar.status()}")
+
+    def finish(self, bar: Bar) -> None:
+        if bar.elapsed >= SECONDS_WORTH_A_LINE:
+            console.say(f"{bar.description}: {bar.status()}, {format_duration(bar.elapsed)}")
+
+
+class LiveBar:
+    """A bar that redraws itself in place, for terminals."""
+
+    interval = SECONDS_BETWEEN_FRAMES
+
+    def __init__(self, description: str, total: float | None) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[status]}", markup=False),
+            TimeElapsedColumn(),
+            console=console.messages(),
+        )
+        self._task = self._progress.add_task(description, total=total, status="")
+        self._progress.start()
+
+    def update(self, bar: Bar) -> None:
+        self._progress.update(
+            self._task, completed=bar.completed, total=bar.total, status=bar.status()
+        )
+
+    def finish(self, bar: Bar) -> None:
+        self.update(bar)
+        self.close()
+
+    def close(self) -> None:
+        """Give the terminal back; the last frame stays."""
+        self._progress.stop()
+
+
+@contextmanager
+def progress(
+    description: str, *, total: float | None = None, unit: str = "items", scale: float = 1
+) -> Iterator[Bar]:
+    """Show the block's progress. Amounts are counted plainly and shown divided by `scale`."""
+    display = _choose_display(description, total)
+    bar = Bar(description, total=total, unit=unit, scale=scale, display=display)
+    try:
+        yield bar
+        display.finish(bar)
+    finally:
+        # After an error the half-full bar stays where it is, and the cursor comes back.
+        if isinstance(display, LiveBar):
+            display.close()
+
+
+def _choose_display(description: str, total: float | None) -> Display:
+    if _quiet:
+        return Nowhere()
+    stderr = console.messages()
+    if stderr.is_terminal and not stderr.is_dumb_terminal:
+        return LiveBar(description, total)
+    return PlainLines()

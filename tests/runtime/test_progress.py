@@ -1,0 +1,132 @@
+"""A live bar on a terminal, few lines in a pipe, nothing when quiet or quick."""
+
+import io
+import re
+from threading import Thread
+
+import pytest
+from rich.console import Console
+
+from trafo.runtime import console
+from trafo.runtime import progress as module
+from trafo.runtime.progress import progress, set_quiet
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(module, "perf_counter", clock)
+    return clock
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """stderr as a terminal that we can read."""
+    screen = io.StringIO()
+    fake = Console(file=screen, force_terminal=True, width=120, _environ={"TERM": "xterm"})
+    monkeypatch.setattr(console, "messages", lambda: fake)
+    return screen
+
+
+def test_piped_lines_say_what_how_much_how_fast_and_how_long(clock, capsys):
+    with progress("counting", total=100e6, unit="MB", scale=1e6) as bar:
+        clock.now += 5
+        bar.advance(25e6)
+        clock.now += 1
+        bar.advance(1)  # too soon for another line
+        clock.now += 4
+        bar.completed = 0
+        bar.advance(100e6)
+    assert capsys.readouterr() == (
+        "",
+        "counting: 25.0/100.0 MB, 5.0 MB/s, 15.0 s left\n"
+        "counting: 100.0/100.0 MB, 10.0 MB/s\n"
+        "counting: 100.0/100.0 MB, 10.0 MB/s, 10.0 s\n",
+    )
+
+
+def test_without_a_total_or_scale(clock, capsys):
+    with progress("merging", unit="merges") as bar:
+        clock.now += 2
+        bar.advance()
+        bar.advance(12_345)
+    assert capsys.readouterr().err == "merging: 12,346 merges, 6,173 merges/s, 2.0 s\n"
+
+
+def test_long_lines_are_not_folded_when_piped(clock, capsys):
+    with progress("x" * 200, total=1) as bar:
+        clock.now += 1
+        bar.advance()
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_brackets_in_a_description_are_not_markup(clock, capsys):
+    with progress("[bold]file[/bold]"):
+        clock.now += 1
+    assert capsys.readouterr().err.startswith("[bold]file[/bold]: ")
+
+
+def test_what_is_over_at_once_says_nothing_when_piped(clock, capsys):
+    with progress("counting", total=2) as bar:
+        clock.now += 0.4
+        bar.advance(2)
+    assert capsys.readouterr().err == ""
+
+
+def test_quiet(clock, capsys):
+    set_quiet(True)
+    try:
+        with progress("counting", total=2) as bar:
+            clock.now += 60
+            bar.advance(2)
+    finally:
+        set_quiet(False)
+    assert bar.completed == 2
+    assert capsys.readouterr().err == ""
+
+
+def fail_after_three_seconds(clock):
+    with progress("counting", total=2):
+        clock.now += 3
+        raise RuntimeError
+
+
+def test_a_failed_block_claims_no_end(clock, capsys):
+    with pytest.raises(RuntimeError):
+        fail_after_three_seconds(clock)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_shows_a_live_bar(terminal):
+    with progress("reading [x]", total=4e6, unit="MB", scale=1e6) as bar:
+        bar.advance(4e6)
+    shown = terminal.getvalue()
+    assert "reading [x]" in shown
+    assert "━" in shown
+    assert re.search(r"4\.0/4\.0 MB, [\d.,]+ MB/s", shown)
+
+
+def test_the_terminal_gets_its_cursor_back_after_an_error(terminal):
+    with pytest.raises(RuntimeError), progress("reading", total=4):
+        raise RuntimeError
+    hide, show = "\x1b[?25l", "\x1b[?25h"
+    assert terminal.getvalue().rindex(show) > terminal.getvalue().rindex(hide)
+
+
+def test_no_count_is_lost_between_threads():
+    with progress("counting") as bar:
+        threads = [
+            Thread(target=lambda: [bar.advance() for _ in range(5000)] and None) for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert bar.completed == 20_000
