@@ -1,0 +1,117 @@
+"""Text -> words: the named split patterns, and any other regular expression.
+
+In: a pattern's name or a regular expression of the `regex` package. Out: the expression, compiled,
+or the words of a text. BPE never merges across words. The named patterns are those of GPT-2,
+cl100k (GPT-4), o200k (GPT-4o) and Llama 3; `scan.py` runs them much faster than this module does,
+and this module says what is right.
+"""
+
+import difflib
+from functools import lru_cache
+from typing import Any
+
+import regex
+
+from trafo.errors import InputError
+
+_GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+# tiktoken now spells cl100k with `\s++$` before `\s*[\r\n]`. That leaves white space at the very
+# end of a text in one word, but no token of cl100k spans the cut made here, so the ids are equal,
+# and where a text ends need not be known.
+_GPT4 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+# A word is capitals then small letters; letters without case and marks count as both.
+_GPT4O = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+_REGEX_OF_NAME = {
+    "gpt2": _GPT2,
+    "gpt4": _GPT4,
+    "gpt4o": _GPT4O,
+    "llama3": _GPT4,  # Llama 3 took cl100k's pattern over unchanged
+    "whitespace": r"\s+|\S+",
+    "none": r"(?s:.+)",
+}
+
+PATTERN_NAMES = tuple(_REGEX_OF_NAME)
+
+# The same languages as others spell them in their files. Each cuts every text as ours does.
+_OTHER_SPELLINGS = {
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
+    r"(?:'s|'t|'re|'ve|'m|'ll|'d)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+": "gpt4",
+}
+
+
+def pattern_regex(name_or_regex: str) -> str:
+    """The regular expression of a named pattern; a regular expression is its own.
+
+    A plain word such as `gpt3` is taken for a misspelt name: as an expression it would only ever
+    cut out itself.
+    """
+    if name_or_regex in _REGEX_OF_NAME:
+        return _REGEX_OF_NAME[name_or_regex]
+    if not name_or_regex or regex.fullmatch(r"[\w-]+", name_or_regex):
+        close = difflib.get_close_matches(name_or_regex, PATTERN_NAMES, n=1, cutoff=0.5)
+        suggestion = f"did you mean {close[0]!r}? " if close else ""
+        raise InputError(
+            f"there is no split pattern named {name_or_regex!r}",
+            hint=f"{suggestion}use one of {', '.join(PATTERN_NAMES)}, or a regular expression",
+        )
+    return name_or_regex
+
+
+def pattern_name(name_or_regex: str) -> str:
+    """The name of a pattern given by its regular expression, if it has one; else unchanged."""
+    for name, expression in _REGEX_OF_NAME.items():
+        if name_or_regex == expression:
+            return name
+    return _OTHER_SPELLINGS.get(name_or_regex, name_or_regex)
+
+
+@lru_cache(maxsize=32)
+def compile_pattern(name_or_regex: str) -> Any:
+    """The compiled expression (a `regex.Pattern`)."""
+    expression = pattern_regex(name_or_regex)
+    try:
+        return regex.compile(expression)
+    except regex.error as error:
+        raise InputError(
+            f"the split pattern is no regular expression: {error.msg} at position {error.pos}",
+            where=repr(expression),
+            hint="it must be one that the `regex` package can compile",
+        ) from error
+
+
+def split_words(text: str, pattern: str = "gpt2") -> list[str]:
+    """Cut a text into words that, joined, give the text again.
+
+    The named patterns match every character. A user's expression may not: what it leaves out
+    between two matches becomes a word of its own, because a tokenizer that dropped text could not
+    give it back when decoding. Words are whole matches, whatever groups the expression captures.
+    """
+    words = []
+    covered = 0
+    for match in compile_pattern(pattern).finditer(text):
+        start, end = match.span()
+        if start == end:  # an empty match covers nothing
+            continue
+        if start > covered:
+            words.append(text[covered:start])
+        words.append(text[start:end])
+        covered = end
+    if covered < len(text):
+        words.append(text[covered:])
+    return words
