@@ -1,0 +1,15 @@
+"""A tree of dataclasses from three sources: defaults, then a YAML file, then command-line flags.
+
+    config = load(TrainConfig, "recipe.yaml", ["--model.d-model", "512"])
+
+Later sources win. A key or flag that does not exist, or a value of the wrong type, is a
+`ConfigError` that names the place and what would be right. `to_yaml` writes the resolved tree so
+that loading it gives the same tree again. This package knows no component: any dataclass will do.
+"""
+
+from trafo.config.fields import Setting, fields_table, nearest
+from trafo.config.flags import parse_flags
+from trafo.config.load import load
+from trafo.config.to_yaml import to_yaml
+
+__all__ = ["Setting", "fields_table", "load", "nearest", "parse_flags", "to_yaml"]

@@ -1,0 +1,106 @@
+"""What a tree of dataclasses can be told: every key with its type, default and help."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import inspect
+import re
+import textwrap
+import typing
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+REQUIRED = dataclasses.MISSING
+"""the default of a setting that has none"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One leaf of the tree."""
+
+    key: str
+    """where it is, such as `model.d_model`"""
+    type: str
+    """what it takes, as one would annotate it"""
+    default: object
+    """its value when nothing is said, or REQUIRED"""
+    help: str
+    """what it is for: the string below the field, or `metadata={"help": ...}`"""
+
+    @property
+    def flag(self) -> str:
+        """How the command line spells it: `--model.d-model`."""
+        return "--" + self.key.replace("_", "-")
+
+
+def fields_table(cls: type) -> list[Setting]:
+    """All settings of the tree, in the order of the source."""
+    return list(_walk(cls, REQUIRED, prefix=""))
+
+
+def _walk(cls: type, instance: object, prefix: str) -> Iterator[Setting]:
+    """`instance` is what the parent has by default, which may differ from the class's own."""
+    helps = _docstrings(cls)
+    for field, hint in typed_fields(cls):
+        key = prefix + field.name
+        default = _default(field) if instance is REQUIRED else getattr(instance, field.name)
+        if is_dataclass_type(hint):
+            yield from _walk(hint, default, prefix=f"{key}.")
+        else:
+            help_text = helps.get(field.name) or field.metadata.get("help", "")
+            yield Setting(key, type_name(hint), default, help_text)
+
+
+def typed_fields(cls: type) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
+    """The fields that can be set, each with its annotation resolved."""
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        if field.init:
+            yield field, hints[field.name]
+
+
+def is_dataclass_type(hint: object) -> bool:
+    """Whether an annotation is a dataclass, that is, a branch of the tree."""
+    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
+
+
+def type_name(hint: object) -> str:
+    """The annotation without the modules: `int`, `Path | None`, `'sum' | 'mean'`."""
+    name = re.sub(r"\b(?:\w+\.)+", "", inspect.formatannotation(hint))
+    return re.sub(r"Literal\[(.*?)\]", lambda match: match[1].replace(", ", " | "), name)
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that `name` was probably meant to be."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return matches[0] if matches else None
+
+
+def _default(field: dataclasses.Field[Any]) -> object:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _docstrings(cls: type) -> dict[str, str]:
+    """The strings that stand below fields in the source of `cls` and of what it inherits from."""
+    found: dict[str, str] = {}
+    for ancestor in reversed(cls.__mro__):
+        if dataclasses.is_dataclass(ancestor):
+            found |= dict(_docstrings_in_source(ancestor))
+    return found
+
+
+def _docstrings_in_source(cls: type) -> Iterator[tuple[str, str]]:
+    try:
+        source = textwrap.dedent(inspect.getsource(cls))
+    except (OSError, TypeError):  # made at a prompt or at run time: there is no file to read
+        return
+    definition = ast.parse(source).body[0]
+    assert isinstance(definition, ast.ClassDef)
+    for field, below in zip(definition.body, definition.body[1:], strict=False):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(text))):
+                yield name, inspect.cleandoc(text)

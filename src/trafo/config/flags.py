@@ -1,0 +1,94 @@
+"""Command-line flags -> dataclass, by tyro; its complaints come back as one-line `ConfigError`s."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+from typing import TypeVar
+
+from trafo.config.fields import fields_table, nearest
+from trafo.errors import ConfigError, TrafoError
+
+T = TypeVar("T")
+
+_ANSI_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_LINE_IN_BOX = re.compile(r"[│|] (.*?)\s*[│|]")
+_RULE = re.compile(r"[─-]+")
+_BAD_VALUE = re.compile(r"Error parsing (--\S+): (.*)")
+
+
+def parse_flags(
+    cls: type[T], flags: Sequence[str], *, default: T | None = None, prog: str | None = None
+) -> T:
+    """Build `cls` from flags over `default`, or over the class's own defaults.
+
+    `--help` prints every flag with its default and leaves with `SystemExit(0)`.
+    """
+    import tyro
+
+    base = tyro.MISSING_NONPROP if default is None else default
+    complaint = io.StringIO()
+    try:
+        with redirect_stderr(complaint):
+            parsed: tuple[T, list[str]] = tyro.cli(
+                cls, args=list(flags), default=base, prog=prog, return_unknown_args=True
+            )
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise _refusal(cls, stop, complaint.getvalue()) from None
+    instance, unknown = parsed
+    if unknown:
+        raise _unknown(cls, unknown)
+    return instance
+
+
+def _unknown(cls: type, arguments: Sequence[str]) -> ConfigError:
+    flag = next((argument for argument in arguments if argument.startswith("-")), None)
+    if flag is None:
+        return ConfigError(f"unexpected argument {arguments[0]!r}", hint="see --help")
+    name = flag.partition("=")[0]
+    guess = nearest(name.replace("_", "-"), _known_flags(cls))
+    hint = f"did you mean {guess}?" if guess else "see --help for all of them"
+    return ConfigError(f"unknown flag {name}", hint=hint)
+
+
+def _known_flags(cls: type) -> list[str]:
+    settings = fields_table(cls)
+    negations = [
+        re.sub(r"([^.]+)$", r"no-\1", setting.flag.removeprefix("--"))
+        for setting in settings
+        if setting.type == "bool"
+    ]
+    return [setting.flag for setting in settings] + ["--" + name for name in negations]
+
+
+def _refusal(cls: type, stop: SystemExit, box: str) -> TrafoError:
+    """The error behind tyro's exit: our own, raised by a dataclass, or the text in tyro's box."""
+    cause: BaseException | None = stop
+    while cause is not None:
+        if isinstance(cause, TrafoError):
+            return cause
+        cause = cause.__context__
+    text = _text_in_box(box)
+    bad_value = _BAD_VALUE.fullmatch(text)
+    if bad_value is None:
+        return ConfigError(text[:1].lower() + text[1:], hint="see --help")
+    types = {setting.flag: setting.type for setting in fields_table(cls)}
+    flag, reason = bad_value.groups()
+    return ConfigError(f"{flag}: expected {types.get(flag, 'another value')}, but {reason}")
+
+
+def _text_in_box(box: str) -> str:
+    """tyro draws a box: a title, what is wrong, a rule, further help. The second is the message."""
+    lines: list[str] = []
+    for line in _ANSI_COLOUR.sub("", box).splitlines():
+        inside = _LINE_IN_BOX.fullmatch(line)
+        if inside is None:
+            continue
+        if _RULE.fullmatch(inside[1]):
+            break
+        lines.append(inside[1].strip())
+    return " ".join(lines) or " ".join(box.split())

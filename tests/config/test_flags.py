@@ -1,0 +1,104 @@
+"""Flags in kebab case, help with every default, one-line errors."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import tyro
+
+from trafo.config import parse_flags
+from trafo.errors import ConfigError, InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    d_model: int = 512
+    """width of the stream"""
+    tie_weights: bool = True
+    """one matrix for both ends"""
+
+    def __post_init__(self):
+        if self.d_model < 1:
+            raise InputError("d_model is not positive", hint="x " * 60 + "end")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Train something."""
+
+    input: tyro.conf.Positional[Path]
+    """the text"""
+    vocab_size: int = 32_000
+    """how many tokens"""
+    pattern: Literal["gpt2", "gpt4"] = "gpt2"
+    """how to split"""
+    model: Model = field(default_factory=Model)
+
+
+def refusal(*flags: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_flags(Options, flags, prog="trafo train")
+    return str(caught.value)
+
+
+def test_flags_over_defaults():
+    options = parse_flags(
+        Options, ["a.txt", "--vocab-size", "300", "--model.d-model=8", "--model.no-tie-weights"]
+    )
+    assert options == Options(
+        input=Path("a.txt"), vocab_size=300, model=Model(d_model=8, tie_weights=False)
+    )
+
+
+def test_flags_over_an_instance():
+    base = Options(input=Path("a"), vocab_size=7)
+    assert parse_flags(Options, ["b", "--pattern", "gpt4"], default=base) == Options(
+        input=Path("b"), vocab_size=7, pattern="gpt4"
+    )
+
+
+def test_help_shows_every_flag_default_and_meaning(capsys):
+    with pytest.raises(SystemExit) as caught:
+        parse_flags(Options, ["--help"], prog="trafo train")
+    assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    for words in ("trafo train", "Train something.", "--vocab-size", "32000", "how to split"):
+        assert words in shown
+    for words in ("--model.d-model", "512", "width of the stream", "{gpt2,gpt4}"):
+        assert words in shown
+
+
+@pytest.mark.parametrize(
+    ("flag", "guess"),
+    [
+        ("--vocab-sise", "--vocab-size"),
+        ("--vocab_sise=3", "--vocab-size"),
+        ("--model.d-mdel", "--model.d-model"),
+        ("--model.no-tie-weight", "--model.no-tie-weights"),
+    ],
+)
+def test_an_unknown_flag_is_answered_with_the_nearest(flag, guess):
+    assert refusal("a", flag) == f"unknown flag {flag.split('=')[0]}; did you mean {guess}?"
+
+
+def test_other_refusals_are_one_line_too():
+    assert refusal("a", "--zzz", "1") == "unknown flag --zzz; see --help for all of them"
+    assert refusal("a", "b") == "unexpected argument 'b'; see --help"
+    assert refusal("a", "--vocab-size", "x").startswith("--vocab-size: expected int, but invalid")
+    assert "'gpt3'" in refusal("a", "--pattern", "gpt3")
+    assert "('gpt2', 'gpt4')" in refusal("a", "--pattern", "gpt3")
+    assert refusal().startswith("missing from trafo train: PATH the text")
+    assert refusal("a", "--vocab-size").startswith("missing value for argument '--vocab-size'")
+
+
+def test_long_refusals_are_not_cut_by_the_box():
+    value = "x" * 300
+    assert "\n" not in refusal("a", "--pattern", value)
+    assert value in refusal("a", "--pattern", value).replace(" ", "")
+
+
+def test_errors_of_the_dataclass_itself_come_through_untouched():
+    with pytest.raises(InputError) as caught:
+        parse_flags(Options, ["a", "--model.d-model", "0"])
+    assert caught.value.hint == "x " * 60 + "end"

@@ -1,0 +1,175 @@
+"""Defaults < YAML < flags, strict about names and types, and reproducible."""
+
+import enum
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trafo.config import load, to_yaml
+from trafo.errors import ConfigError
+
+
+class Norm(enum.Enum):
+    PRE = "pre"
+    POST = "post"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    d_model: int = 512
+    heads: int = 8
+    norm: Norm = Norm.PRE
+    position: Literal["rope", "none"] = "rope"
+    d_ff: int | None = None
+
+    def __post_init__(self):
+        if self.d_model % self.heads:
+            raise ConfigError(f"{self.heads} heads do not divide d_model {self.d_model}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    data: Path
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.95)
+    compile: bool = False
+    tags: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    weights: dict[str, float] = field(default_factory=dict)
+    limit: int | str = 10
+    model: Model = field(default_factory=Model)
+
+
+@pytest.fixture
+def yaml(tmp_path):
+    def write(text: str) -> Path:
+        path = tmp_path / "recipe.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_flags_win_over_yaml_and_yaml_over_defaults(yaml):
+    path = yaml("data: a.bin\nlr: 1e-2\nmodel: {d_model: 64, heads: 4}\n")
+    config = load(Train, path, ["--model.d-model", "128", "--compile"])
+    assert config == Train(
+        data=Path("a.bin"), lr=0.01, compile=True, model=Model(d_model=128, heads=4)
+    )
+
+
+def test_without_yaml_the_defaults_hold():
+    assert load(Train, flags=["--data", "x"]) == Train(data=Path("x"))
+
+
+def test_what_yaml_lacks_a_flag_may_give(yaml):
+    path = yaml("lr: 0.5\n")
+    assert load(Train, path, ["--data", "x"]) == Train(data=Path("x"), lr=0.5)
+    with pytest.raises(ConfigError, match="--data"):
+        load(Train, path)
+
+
+def test_only_the_resolved_tree_is_checked(yaml):
+    path = yaml("data: x\nmodel: {heads: 7}\n")
+    assert load(Train, path, ["--model.d-model", "14"]).model.d_model == 14
+    with pytest.raises(ConfigError, match=r"^7 heads do not divide d_model 512$"):
+        load(Train, path)
+
+
+def test_interpolation(yaml):
+    path = yaml("data: x\nmodel: {d_model: 96, d_ff: '${model.d_model}'}\n")
+    assert load(Train, path).model.d_ff == 96
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lrr: 1", "unknown key lrr; did you mean lr?"),
+        ("model: {d-model: 1}", "unknown key model.d-model; did you mean model.d_model?"),
+        ("d_ff: 1", "unknown key d_ff; did you mean model.d_ff?"),
+        ("model: {zzz: 1}", "unknown key model.zzz; known here: d_model, heads, norm, position"),
+        ("3: 1", "unknown key 3; known here: data"),
+        ("model: 3", "model: expected keys below it, got 3; it has d_model, heads"),
+        ("model: {d_model: 1.5}", "model.d_model: expected int, got 1.5"),
+        ("model: {d_model: null}", "model.d_model: expected int, got None"),
+        ("model: {position: alibi}", "model.position: expected 'rope' | 'none', got 'alibi'"),
+        ("model: {norm: mid}", "model.norm: expected Norm, got 'mid'"),
+        ("betas: [1, 2, 3]", "betas: expected tuple[float, float], got [1, 2, 3]"),
+        ("notes: abc", "notes: expected list[str], got 'abc'"),
+        ("weights: {a: b}", "weights: expected dict[str, float], got {'a': 'b'}"),
+        ("lr: fast", "lr: expected float, got 'fast'"),
+        ("lr: ${nowhere}", "lr: expected float, but Interpolation key 'nowhere' not found"),
+        ("- a", "is a list, expected `key: value` lines"),
+        ("a: [", "is not YAML: while parsing"),
+        ("lr: 1\nlr: 2", "is not YAML: while constructing"),
+    ],
+)
+def test_a_wrong_file_is_answered_with_where_what_and_what_would_be_right(yaml, text, message):
+    path = yaml(text)
+    with pytest.raises(ConfigError) as caught:
+        load(Train, path, ["--data", "x"])
+    assert str(caught.value).startswith(f"{path}: {message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read: no such file"):
+        load(Train, tmp_path / "missing.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="is not YAML"):
+        load(Train, tmp_path / "binary.yaml")
+
+
+def test_an_empty_file_changes_nothing(yaml):
+    assert load(Train, yaml(""), ["--data", "x"]) == Train(data=Path("x"))
+
+
+# "???" is OmegaConf's word for a value that is still to be given.
+texts = st.text(max_size=8).filter(lambda text: text != "???")
+tricky = st.sampled_from(["${lr}", "\\${", "a\\\\${b", "null", "1e3", "yes", "~", " ", "#", "é\n"])
+strings = texts | tricky
+paths = (st.text("ab/._$\\{}", min_size=1, max_size=8) | tricky).map(Path)
+floats = st.floats(allow_nan=False)
+trees = st.builds(
+    Train,
+    data=paths,
+    lr=floats,
+    betas=st.tuples(floats, floats),
+    compile=st.booleans(),
+    tags=st.lists(strings, max_size=3).map(tuple),
+    notes=st.lists(strings, max_size=3),
+    weights=st.dictionaries(strings, floats, max_size=3),
+    limit=st.integers() | strings,
+    model=st.builds(
+        Model,
+        d_model=st.integers(1, 99).map(lambda n: 8 * n),
+        norm=st.sampled_from(Norm),
+        position=st.sampled_from(["rope", "none"]),
+        d_ff=st.none() | st.integers(-(2**70), 2**70),
+    ),
+)
+
+
+@given(tree=trees)
+def test_a_saved_tree_loads_as_itself(tmp_path_factory, tree):
+    path = tmp_path_factory.mktemp("config") / "resolved.yaml"
+    path.write_text(to_yaml(tree), encoding="utf-8")
+    assert load(Train, path) == tree
+
+
+def test_infinite_and_undefined_numbers_survive(yaml):
+    saved = to_yaml(Train(data=Path("x"), lr=math.nan, betas=(math.inf, -math.inf)))
+    loaded = load(Train, yaml(saved))
+    assert math.isnan(loaded.lr)
+    assert loaded.betas == (math.inf, -math.inf)
+
+
+def test_yaml_holds_the_defaults_too():
+    saved = to_yaml(Train(data=Path("x")))
+    assert "lr: 0.001" in saved
+    assert "d_model: 512" in saved
