@@ -1,0 +1,1 @@
+"""The `trafo` command: one small file per verb."""

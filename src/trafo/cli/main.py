@@ -1,0 +1,114 @@
+"""The command line: find the verb, parse its options, run it, and answer every error in one line.
+
+Exit codes: 0 done, 1 a bug of ours, 2 something the user can mend, 130 interrupted, 141 the reader
+of our output went away. Nothing heavy is imported before a verb is known.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+
+import trafo
+from trafo.cli.listing import listing
+from trafo.cli.verbs import VERBS, Group, Table, Verb
+from trafo.errors import ConfigError, TrafoError
+from trafo.runtime.progress import set_quiet
+
+DONE, BUG, REFUSED, INTERRUPTED, READER_GONE = 0, 1, 2, 130, 141
+
+
+def main(argv: Sequence[str] | None = None, *, table: Table = VERBS) -> int:
+    """Run one command line; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = _take(arguments, "--debug")
+    set_quiet(_take(arguments, "--quiet"))
+    try:
+        code = _dispatch(arguments, table)
+        sys.stdout.flush()  # here a reader that went away can still be noticed
+        return code
+    except BrokenPipeError:
+        return _reader_gone()
+    except KeyboardInterrupt:
+        return _complain("interrupted", INTERRUPTED)
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        return _complain(*_answer(error))
+
+
+def _dispatch(arguments: list[str], table: Table) -> int:
+    prog, description, entries = "trafo", trafo.__doc__ or "", table
+    while arguments and not arguments[0].startswith("-"):
+        name = arguments.pop(0)
+        entry = _find(name, entries, prog)
+        prog = f"{prog} {name}"
+        if isinstance(entry, Verb):
+            return _run(entry, arguments, prog)
+        description, entries = entry.description, entry.verbs
+    return _answer_without_verb(arguments, listing(prog, description, entries))
+
+
+def _find(name: str, entries: Table, prog: str) -> Verb | Group:
+    if name in entries:
+        return entries[name]
+    guesses = get_close_matches(name, entries, n=1)
+    hint = f"did you mean {guesses[0]}?" if guesses else f"there are {', '.join(entries)}"
+    raise ConfigError(f"unknown verb {name!r} after `{prog}`", hint=hint)
+
+
+def _answer_without_verb(switches: list[str], help_text: str) -> int:
+    switch = switches[0] if switches else "--help"
+    if switch in ("-h", "--help"):
+        sys.stdout.write(help_text + "\n")
+    elif switch in ("-V", "--version"):
+        sys.stdout.write(f"trafo {trafo.__version__}\n")
+    else:
+        raise ConfigError(f"unknown flag {switch}", hint="flags of a verb come after it")
+    return DONE
+
+
+def _run(verb: Verb, arguments: list[str], prog: str) -> int:
+    from trafo.config import parse_flags
+
+    module = import_module(verb.module)
+    try:
+        options = parse_flags(module.Options, arguments, prog=prog)
+    except SystemExit:  # --help has been printed
+        return DONE
+    return module.run(options) or DONE
+
+
+def _take(arguments: list[str], switch: str) -> bool:
+    """Remove a switch that may stand anywhere; whether it was there."""
+    found = switch in arguments
+    arguments[:] = [argument for argument in arguments if argument != switch]
+    return found
+
+
+def _answer(error: Exception) -> tuple[str, int]:
+    """What to tell the user, and the exit code."""
+    if isinstance(error, TrafoError):
+        return f"error: {error}", REFUSED
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"error: {error.filename}: {str(error.strerror).lower()}", REFUSED
+    if isinstance(error, MemoryError):
+        return "error: out of memory", REFUSED
+    what = f"{type(error).__name__}: {error}"
+    return f"error: this is a bug in trafo, --debug shows where: {what}", BUG
+
+
+def _complain(line: str, code: int) -> int:
+    # Not through the console: rich takes longer to import than a refusal should.
+    sys.stderr.write(line + "\n")
+    return code
+
+
+def _reader_gone() -> int:
+    # Python flushes stdout once more at exit; that must not fail aloud.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return READER_GONE

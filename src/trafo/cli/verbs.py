@@ -1,0 +1,47 @@
+"""The table of what `trafo` can do: verb -> module and description.
+
+Listing the verbs must not import them, so the table holds the modules' names. A module offers
+
+- `Options`: a frozen, keyword-only dataclass, one docstring per field; its flags and help, and
+- `run(options) -> int | None`: does it; a number is the exit code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One command."""
+
+    module: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """Commands under a common word, such as `trafo tokenizer ...`."""
+
+    description: str
+    verbs: Mapping[str, Verb]
+
+
+Table = Mapping[str, Verb | Group]
+
+TOKENIZER = Group(
+    "train tokenizers and use them",
+    {
+        "train": Verb("trafo.cli.tokenizer.train", "learn a vocabulary from text"),
+        "encode": Verb("trafo.cli.tokenizer.encode", "turn text into ids"),
+        "decode": Verb("trafo.cli.tokenizer.decode", "turn ids back into text"),
+        "report": Verb("trafo.cli.tokenizer.report", "measure what a tokenizer does to a text"),
+        "convert": Verb("trafo.cli.tokenizer.convert", "read one file format and write another"),
+    },
+)
+
+VERBS: Table = {
+    "demo": Verb("trafo.cli.demo", "the main job on a corpus that is already on this machine"),
+    "tokenizer": TOKENIZER,
+}
