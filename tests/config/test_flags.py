@@ -1,5 +1,6 @@
 """Flags in kebab case, help with every default, one-line errors."""
 
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -34,6 +35,12 @@ class Options:
     pattern: Literal["gpt2", "gpt4"] = "gpt2"
     """how to split"""
     model: Model = field(default_factory=Model)
+
+
+@pytest.fixture(params=["utf-8", "ascii"], autouse=True)
+def encoding(request, capsys, monkeypatch):
+    """tyro draws its boxes by the encoding of stdout; ours must not depend on it."""
+    monkeypatch.setattr(type(sys.stdout), "encoding", request.param, raising=False)
 
 
 def refusal(*flags: str) -> str:

@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Sequence
 from contextlib import redirect_stderr
+from itertools import dropwhile, takewhile
 from typing import TypeVar
 
 from trafo.config.fields import fields_table, nearest
@@ -14,8 +15,7 @@ from trafo.errors import ConfigError, TrafoError
 T = TypeVar("T")
 
 _ANSI_COLOUR = re.compile(r"\x1b\[[\d;]*m")
-_LINE_IN_BOX = re.compile(r"[│|] (.*?)\s*[│|]")
-_RULE = re.compile(r"[─-]+")
+_RULE_OR_BORDER = re.compile(r"[-─╰╯]*")
 _BAD_VALUE = re.compile(r"Error parsing (--\S+): (.*)")
 
 
@@ -82,13 +82,11 @@ def _refusal(cls: type, stop: SystemExit, box: str) -> TrafoError:
 
 
 def _text_in_box(box: str) -> str:
-    """tyro draws a box: a title, what is wrong, a rule, further help. The second is the message."""
-    lines: list[str] = []
-    for line in _ANSI_COLOUR.sub("", box).splitlines():
-        inside = _LINE_IN_BOX.fullmatch(line)
-        if inside is None:
-            continue
-        if _RULE.fullmatch(inside[1]):
-            break
-        lines.append(inside[1].strip())
-    return " ".join(lines) or " ".join(box.split())
+    """The message out of tyro's box: what stands between its title and the next rule.
+
+    On a terminal without UTF-8 the box has no sides, and a rule below the title.
+    """
+    lines = [line.strip(" │") for line in _ANSI_COLOUR.sub("", box).splitlines()]
+    after_title = dropwhile(_RULE_OR_BORDER.fullmatch, lines[1:])
+    message = takewhile(lambda line: not _RULE_OR_BORDER.fullmatch(line), after_title)
+    return " ".join(message).rstrip(".")
