@@ -1,0 +1,30 @@
+"""Bytes <-> printable text, as GPT-2's files spell them.
+
+In: tokens as bytes. Out: the same as text in which each byte is one visible character. Bytes that
+are printable in Latin-1 stand for themselves; the other 68 (blanks, control characters, the soft
+hyphen) become the characters from U+0100 on, in order. So the space is `Ġ` and the newline `Ċ`.
+"""
+
+from itertools import count
+
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+
+
+def _character_of_byte() -> dict[int, str]:
+    table = {byte: chr(byte) for byte in _PRINTABLE}
+    spare = count(0x100)
+    return {byte: table.get(byte) or chr(next(spare)) for byte in range(256)}
+
+
+_CHARACTERS = _character_of_byte()
+_BYTES = {character: byte for byte, character in _CHARACTERS.items()}
+
+
+def to_printable(token: bytes) -> str:
+    """b" the" -> "Ġthe"."""
+    return "".join(map(_CHARACTERS.__getitem__, token))
+
+
+def from_printable(text: str) -> bytes:
+    """ "Ġthe" -> b" the". A character that stands for no byte raises KeyError."""
+    return bytes(map(_BYTES.__getitem__, text))

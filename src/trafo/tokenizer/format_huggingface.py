@@ -1,0 +1,139 @@
+"""Hugging Face's `tokenizer.json` for byte-level BPE, in and out.
+
+The file names a pipeline: normalizer, pre-tokenizer (the split pattern), model (vocabulary and
+merges in GPT-2's byte alphabet), decoder, and tokens that are matched in the text before all of
+it. What trafo would answer with other ids is refused. Special tokens that a post-processor puts
+around a text are not put there by trafo: whoever encodes adds them.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trafo.errors import FormatError
+from trafo.tokenizer.byte_alphabet import to_printable
+from trafo.tokenizer.format_gpt2 import parse_merges, parse_vocab
+from trafo.tokenizer.huggingface_split import pattern_of_pre_tokenizer, pre_tokenizer_of_pattern
+from trafo.tokenizer.json_files import read_json, write_json
+from trafo.tokenizer.parts import TokenizerParts, check_id, with_special_tokens
+
+_BYTE_LEVEL_DECODER = {  # only the type matters, but the others must be there
+    "type": "ByteLevel",
+    "add_prefix_space": False,
+    "trim_offsets": True,
+    "use_regex": True,
+}
+# Switches of the model that would change the ids, and the values that do not.
+_HARMLESS: dict[str, tuple[Any, ...]] = {
+    "dropout": (None, 0, 0.0),
+    "continuing_subword_prefix": (None, ""),
+    "end_of_word_suffix": (None, ""),
+    "byte_fallback": (None, False),
+}
+
+
+def read_huggingface(path: str | Path) -> TokenizerParts:
+    path = Path(path)
+    content = read_json(path)
+    where = str(path)
+    model = _check_model(content.get("model"), where)
+    if content.get("normalizer") not in (None, {"type": "Sequence", "normalizers": []}):
+        raise FormatError("has a normalizer, which trafo does not support", where=where)
+    specials = _added_tokens(content.get("added_tokens") or [], where)
+    parts = TokenizerParts(
+        _ordinary_vocab(model["vocab"], specials, where),
+        [],
+        pattern=pattern_of_pre_tokenizer(content.get("pre_tokenizer"), where),
+        whole_words=bool(model.get("ignore_merges")),
+    )
+    parts = with_special_tokens(parts, specials)
+    merges = parse_merges(
+        [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]],
+        set(parts.vocab.values()),
+        lambda index: f"{where}, merge {index + 1}",
+    )
+    return replace(parts, merges=merges)
+
+
+def write_huggingface(parts: TokenizerParts, path: str | Path) -> None:
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [_added_token(special, i) for special, i in _by_id(parts.special_tokens)],
+        "normalizer": None,
+        "pre_tokenizer": pre_tokenizer_of_pattern(parts.pattern),
+        "post_processor": None,
+        "decoder": _BYTE_LEVEL_DECODER,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": parts.whole_words,
+            "vocab": _model_vocab(parts, str(path)),
+            # As strings, which older versions of `tokenizers` read as well.
+            "merges": [f"{to_printable(a)} {to_printable(b)}" for a, b in parts.merges],
+        },
+    }
+    write_json(Path(path), content, indent=1)
+
+
+def _check_model(model: Any, where: str) -> dict[str, Any]:
+    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
+        kind = model.get("type") if isinstance(model, dict) else None
+        raise FormatError(f"the model is {kind!r}, trafo reads byte-level BPE", where=where)
+    if not isinstance(model.get("vocab"), dict) or not isinstance(model.get("merges"), list):
+        raise FormatError("the model lacks its vocab or its merges", where=where)
+    for switch, harmless in _HARMLESS.items():
+        if (value := model.get(switch)) not in harmless:
+            raise FormatError(f"trafo does not support {switch} = {value!r}", where=where)
+    return model
+
+
+def _ordinary_vocab(
+    id_of_key: dict[str, Any], specials: dict[str, int], where: str
+) -> dict[int, bytes]:
+    """Special tokens stand in the vocabulary too, but as they are, not in the byte alphabet."""
+    ordinary = {key: i for key, i in id_of_key.items() if key not in specials or specials[key] != i}
+    return parse_vocab(ordinary, where)
+
+
+def _added_tokens(added: list[dict[str, Any]], where: str) -> dict[str, int]:
+    """All of them, special or not, are cut out of the text before it is split into words."""
+    specials: dict[str, int] = {}
+    for token in added:
+        content = token.get("content") if isinstance(token, dict) else None
+        if not isinstance(content, str) or not content:
+            raise FormatError(f"an added token has the content {content!r}", where=where)
+        place = f"{where}, added token {content!r}"
+        for switch in ("single_word", "lstrip", "rstrip"):
+            if token.get(switch):
+                raise FormatError(f"trafo does not support {switch}", where=place)
+        specials[content] = check_id(token.get("id"), place)
+    return specials
+
+
+def _added_token(special: str, i: int) -> dict[str, Any]:
+    no = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": i, "content": special, **no, "special": True}
+
+
+def _model_vocab(parts: TokenizerParts, where: str) -> dict[str, int]:
+    """Special tokens are listed too, spelt plainly: only so does `tokenizers` keep their ids."""
+    id_of_key = {to_printable(token): i for token, i in parts.ordinary_tokens().items()}
+    for special, i in parts.special_tokens.items():
+        if id_of_key.setdefault(special, i) != i:
+            raise FormatError(
+                f"the special token {special!r} is spelt like the ordinary token "
+                f"{id_of_key[special]}; tokenizer.json cannot tell them apart",
+                where=where,
+            )
+    return dict(_by_id(id_of_key))
+
+
+def _by_id(id_of_key: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(id_of_key.items(), key=lambda item: item[1])

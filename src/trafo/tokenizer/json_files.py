@@ -1,0 +1,48 @@
+"""JSON files in and out, with errors that name the file and the place."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trafo.errors import FormatError, InputError
+from trafo.runtime.atomic import atomic_write
+
+
+def read_text(path: Path) -> str:
+    """The whole file as UTF-8, its line ends left as they are."""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise FormatError(f"is not UTF-8 at byte {error.start}", where=str(path)) from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in the file. A key that comes twice is refused: one of the two would be lost."""
+    text = read_text(path)
+    try:
+        content = json.loads(text, object_pairs_hook=_without_doubles)
+    except json.JSONDecodeError as error:
+        where = f"{path}, line {error.lineno}, column {error.colno}"
+        raise FormatError(f"is not JSON: {error.msg}", where=where) from error
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"is not usable JSON: {error}", where=str(path)) from error
+    if not isinstance(content, dict):
+        raise FormatError("holds no JSON object", where=str(path))
+    return content
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        double = next(key for key in content if keys.count(key) > 1)
+        raise ValueError(f"the key {double!r} comes twice")
+    return content
+
+
+def write_json(path: Path, content: Mapping[str, Any], indent: int | None = None) -> None:
+    with atomic_write(path, "wb") as file:
+        file.write(json.dumps(content, ensure_ascii=False, indent=indent).encode() + b"\n")
