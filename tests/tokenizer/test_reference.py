@@ -1,7 +1,5 @@
 """The reference against the worked example, against tiktoken, and against its own promises."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,8 +11,6 @@ from trafo.tokenizer.reference import (
     split_specials,
     train_bpe_reference,
 )
-
-DATA = Path(__file__).parents[3] / "shared" / "data"
 
 LOW_LOWER = " ".join(["low"] * 5 + ["lower"] * 2 + ["widest"] * 3 + ["newest"] * 6)
 LOW_LOWER_MERGES = [
