@@ -1,0 +1,89 @@
+"""Layers, from scratch: numbers in, tensors out. They know nothing of text, files or configs.
+
+Read in this order: linear, embedding, norm, activation, feed_forward, softmax, masks, dot_product,
+multi_head, position, self_attention; then kv_cache, windowed, attention (the fused path); and, for
+where attention came from: kernel_pooling, additive, recurrent.
+"""
+
+from trafo.nn.activation import ACTIVATIONS, gelu, gelu_tanh, relu, relu2, silu
+from trafo.nn.additive import AdditiveAttention
+from trafo.nn.attention import Kernel, attention
+from trafo.nn.dot_product import attention_weights, masked_softmax, scaled_dot_product_attention
+from trafo.nn.dropout import Dropout
+from trafo.nn.embedding import Embedding
+from trafo.nn.feed_forward import FeedForward, FeedForwardName, SwiGLU, default_d_ff
+from trafo.nn.init import truncated_normal_
+from trafo.nn.kernel_pooling import (
+    NadarayaWatson,
+    average_pooling,
+    kernel_weights,
+    nadaraya_watson,
+)
+from trafo.nn.kv_cache import CacheStep, KVCache, LayerCache
+from trafo.nn.linear import Linear
+from trafo.nn.masks import (
+    length_mask,
+    look_ahead_mask,
+    padding_mask,
+    target_mask,
+    window_mask,
+)
+from trafo.nn.multi_head import MultiHeadAttention, check_heads
+from trafo.nn.norm import LayerNorm, RMSNorm
+from trafo.nn.position import LearnedPositions, RotaryPositionalEmbedding, SinusoidalPositions
+from trafo.nn.recurrent import GRUCell, run_gru
+from trafo.nn.residual import NormPlacement, residual
+from trafo.nn.self_attention import MultiHeadSelfAttention
+from trafo.nn.single_head import SingleHeadAttention
+from trafo.nn.softmax import softmax
+from trafo.nn.windowed import windowed_attention
+
+__all__ = [
+    "ACTIVATIONS",
+    "AdditiveAttention",
+    "CacheStep",
+    "Dropout",
+    "Embedding",
+    "FeedForward",
+    "FeedForwardName",
+    "GRUCell",
+    "KVCache",
+    "Kernel",
+    "LayerCache",
+    "LayerNorm",
+    "LearnedPositions",
+    "Linear",
+    "MultiHeadAttention",
+    "MultiHeadSelfAttention",
+    "NadarayaWatson",
+    "NormPlacement",
+    "RMSNorm",
+    "RotaryPositionalEmbedding",
+    "SingleHeadAttention",
+    "SinusoidalPositions",
+    "SwiGLU",
+    "attention",
+    "attention_weights",
+    "average_pooling",
+    "check_heads",
+    "default_d_ff",
+    "gelu",
+    "gelu_tanh",
+    "kernel_weights",
+    "length_mask",
+    "look_ahead_mask",
+    "masked_softmax",
+    "nadaraya_watson",
+    "padding_mask",
+    "relu",
+    "relu2",
+    "residual",
+    "run_gru",
+    "scaled_dot_product_attention",
+    "silu",
+    "softmax",
+    "target_mask",
+    "truncated_normal_",
+    "window_mask",
+    "windowed_attention",
+]

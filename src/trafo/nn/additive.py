@@ -1,0 +1,61 @@
+"""Additive attention (Bahdanau, Cho and Bengio, 2015): score(q, k) = w . tanh(Wq q + Wk k).
+
+A small network compares query and key, so they may differ in size. Dot-product attention replaced
+it because a matrix product computes all scores at once, without (queries x keys x hidden) numbers.
+"""
+
+import torch
+from einops import einsum
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import Module
+
+from trafo.nn.dot_product import masked_softmax, weighted_mean
+from trafo.nn.linear import Linear
+from trafo.nn.softmax import softmax
+
+
+class AdditiveAttention(Module):
+    """Attention with a learned comparison of queries (d_query) and keys (d_key)."""
+
+    def __init__(
+        self,
+        d_query: int,
+        d_key: int,
+        d_hidden: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.q_proj = Linear(d_query, d_hidden, device, dtype)
+        self.k_proj = Linear(d_key, d_hidden, device, dtype)
+        self.score = Linear(d_hidden, 1, device, dtype)
+
+    def forward(
+        self,
+        query: Float[Tensor, "*lead queries d_query"],
+        key: Float[Tensor, "*lead keys d_key"],
+        value: Float[Tensor, "*lead keys d_value"],
+        mask: Bool[Tensor, "*#lead #queries #keys"] | None = None,
+        *,
+        weights_out: list[Tensor] | None = None,
+    ) -> Float[Tensor, "*lead queries d_value"]:
+        return self.attend(query, self.k_proj(key), value, mask, weights_out=weights_out)
+
+    def attend(
+        self,
+        query: Float[Tensor, "*lead queries d_query"],
+        projected_key: Float[Tensor, "*lead keys d_hidden"],
+        value: Float[Tensor, "*lead keys d_value"],
+        mask: Bool[Tensor, "*#lead #queries #keys"] | None = None,
+        *,
+        weights_out: list[Tensor] | None = None,
+    ) -> Float[Tensor, "*lead queries d_value"]:
+        """With keys already projected: a decoder asks again and again about the same keys."""
+        compared = torch.tanh(self.q_proj(query)[..., :, None, :] + projected_key[..., None, :, :])
+        vector = self.score.weight[0]
+        scores = einsum(compared, vector, "... queries keys hidden, hidden -> ... queries keys")
+        weights = softmax(scores, dim=-1) if mask is None else masked_softmax(scores, mask)
+        if weights_out is not None:
+            weights_out.append(weights)
+        return weighted_mean(weights, value)

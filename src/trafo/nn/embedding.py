@@ -1,0 +1,31 @@
+"""A vector for each id: row `id` of a table."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import Module, Parameter
+
+from trafo.nn.init import truncated_normal_
+
+
+class Embedding(Module):
+    """A table (num_embeddings, embedding_dim), N(0, std^2) cut at 3 standard deviations."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        std: float = 1.0,
+    ) -> None:
+        super().__init__()
+        table = torch.empty(num_embeddings, embedding_dim, device=device, dtype=dtype)
+        self.weight = Parameter(truncated_normal_(table, std=std))
+
+    def forward(self, ids: Int[Tensor, "..."]) -> Float[Tensor, "... d_model"]:
+        return self.weight[ids]
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.shape[0]} ids -> {self.weight.shape[1]}"

@@ -1,0 +1,72 @@
+"""Feed-forward parts: each position on its own is widened, bent and narrowed again.
+
+SwiGLU(x)      = W2 (SiLU(W1 x) * W3 x)          (Shazeer, 2020): one half gates the other
+FeedForward(x) = W2 f(W1 x + b1) + b2            (Vaswani et al., 2017, with f = ReLU)
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import Module
+
+from trafo.nn.activation import ACTIVATIONS, ActivationName, silu
+from trafo.nn.linear import Linear
+
+FeedForwardName = Literal["swiglu", "silu", "gelu", "relu", "relu2"]
+
+
+def default_d_ff(kind: FeedForwardName, d_model: int) -> int:
+    """4 d_model for two matrices; for SwiGLU's three the same cost, 8/3 d_model, in steps of 64."""
+    if kind != "swiglu":
+        return 4 * d_model
+    return max(64, round(8 * d_model / 3 / 64) * 64)
+
+
+class SwiGLU(Module):
+    """W2 (SiLU(W1 x) * W3 x), no biases."""
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        d_ff = d_ff or default_d_ff("swiglu", d_model)
+        self.w1 = Linear(d_model, d_ff, device, dtype)
+        self.w2 = Linear(d_ff, d_model, device, dtype)
+        self.w3 = Linear(d_model, d_ff, device, dtype)
+
+    def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
+        out: Tensor = self.w2(silu(self.w1(x)) * self.w3(x))
+        return out
+
+
+class FeedForward(Module):
+    """W2 f(W1 x): ReLU with biases is the 2017 paper's, tanh-GELU with biases is GPT-2's MLP."""
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int | None = None,
+        activation: ActivationName = "relu",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = False,
+    ) -> None:
+        super().__init__()
+        d_ff = d_ff or 4 * d_model
+        self.activation = activation
+        self.w1 = Linear(d_model, d_ff, device, dtype, bias=bias)
+        self.w2 = Linear(d_ff, d_model, device, dtype, bias=bias)
+
+    def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
+        out: Tensor = self.w2(ACTIVATIONS[self.activation](self.w1(x)))
+        return out
+
+    def extra_repr(self) -> str:
+        return self.activation

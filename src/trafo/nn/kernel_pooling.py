@@ -1,0 +1,70 @@
+"""Attention before it had the name: kernel regression (Nadaraya, 1964; Watson, 1964).
+
+f(x) = sum_i K(x - x_i) / sum_j K(x - x_j) y_i. With the Gaussian kernel K(u) = exp(-(u w)^2 / 2)
+the weights are softmax(-((x - x_i) w)^2 / 2): the nearer a key, the more its value counts. A large
+w looks closely, w -> 0 is average pooling. Letting w be learned is where attention begins.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import Module, Parameter
+
+from trafo.nn.dot_product import weighted_mean
+from trafo.nn.softmax import softmax
+
+
+def average_pooling(
+    query: Float[Tensor, "*lead queries"],
+    key: Float[Tensor, "*#lead keys"],
+    value: Float[Tensor, "*#lead keys d_value"],
+) -> Float[Tensor, "*lead queries d_value"]:
+    """Whatever is asked, the mean of all values: attention with equal weights."""
+    mean = value.mean(-2, keepdim=True)
+    return mean.expand(*query.shape, value.shape[-1])
+
+
+def kernel_weights(
+    query: Float[Tensor, "*lead queries"],
+    key: Float[Tensor, "*#lead keys"],
+    inverse_width: float | Float[Tensor, ""] = 1.0,
+) -> Float[Tensor, "*lead queries keys"]:
+    """softmax(-((x - x_i) w)^2 / 2) over the keys."""
+    distance = query[..., :, None] - key[..., None, :]
+    return softmax(-0.5 * (distance * inverse_width).square(), dim=-1)
+
+
+def nadaraya_watson(
+    query: Float[Tensor, "*lead queries"],
+    key: Float[Tensor, "*#lead keys"],
+    value: Float[Tensor, "*#lead keys d_value"],
+    inverse_width: float = 1.0,
+) -> Float[Tensor, "*lead queries d_value"]:
+    """Kernel pooling with nothing to learn."""
+    return weighted_mean(kernel_weights(query, key, inverse_width), value)
+
+
+class NadarayaWatson(Module):
+    """Kernel pooling with a learned width: w is the one parameter."""
+
+    def __init__(
+        self,
+        inverse_width: float = 1.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.inverse_width = Parameter(torch.tensor(inverse_width, device=device, dtype=dtype))
+
+    def forward(
+        self,
+        query: Float[Tensor, "*lead queries"],
+        key: Float[Tensor, "*#lead keys"],
+        value: Float[Tensor, "*#lead keys d_value"],
+        *,
+        weights_out: list[Tensor] | None = None,
+    ) -> Float[Tensor, "*lead queries d_value"]:
+        weights = kernel_weights(query, key, self.inverse_width)
+        if weights_out is not None:
+            weights_out.append(weights)
+        return weighted_mean(weights, value)

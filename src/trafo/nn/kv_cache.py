@@ -1,0 +1,137 @@
+"""KV cache: keys and values of the tokens seen so far, so that a new token costs one token.
+
+Made by a model, handed to it with every call, owned by the caller: the model itself stays without
+memory. Slot j of a row holds the token at position j. Rows may hold different numbers of tokens:
+a batch of prompts is padded on the right, `counts` says how many ids of each row are real, and
+what padding writes is hidden (its slot lies ahead of every real query) until a real token
+overwrites it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from trafo.errors import InputError
+from trafo.nn.masks import window_mask
+
+
+class KVCache:
+    """Room for `capacity` tokens of each row of a batch, in every layer. Holds no gradients."""
+
+    def __init__(
+        self,
+        num_layers: int,
+        batch: int,
+        num_kv_heads: int,
+        capacity: int,
+        d_head: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        # One slot more than asked for: padding beyond the end has to be written somewhere.
+        shape = (num_layers, batch, num_kv_heads, capacity + 1, d_head)
+        self.capacity = capacity
+        self.keys = torch.zeros(shape, device=device, dtype=dtype)
+        self.values = torch.zeros(shape, device=device, dtype=dtype)
+        self.lengths: Int[Tensor, " batch"] = torch.zeros(batch, dtype=torch.long, device=device)
+
+    @property
+    def batch(self) -> int:
+        return self.keys.shape[1]
+
+    def begin(
+        self, seq: int, counts: Int[Tensor, " batch"] | None = None, window: int | None = None
+    ) -> "CacheStep":
+        """Plan the next `seq` ids of each row; the first `counts` are real, all if None."""
+        starts: list[int] = self.lengths.tolist()
+        ends = self.lengths + (seq if counts is None else counts)
+        longest = int(ends.max())
+        if longest > self.capacity:
+            raise InputError(
+                f"the cache holds {self.capacity} tokens a row, this step would make it {longest}",
+                hint="make a larger cache, or drop the oldest tokens and start anew",
+            )
+        together = len(set(starts)) == 1 and starts[0] + seq <= self.capacity
+        slots = self.lengths[:, None] + torch.arange(seq, device=self.lengths.device)
+        used = min(max(starts) + seq, self.capacity)
+        # From an empty cache this is plain causal attention; one token sees all: no mask needed.
+        unmasked = together and window is None and (starts[0] == 0 or seq == 1)
+        return CacheStep(
+            cache=self,
+            slots=slots.clamp(max=self.capacity),
+            used=used,
+            start=starts[0] if together else None,
+            causal=unmasked and seq > 1,
+            mask=None if unmasked else _visible(slots, used, window),
+            lengths_after=ends,
+        )
+
+    def reorder(self, rows: Int[Tensor, " new_batch"]) -> None:
+        """Row i becomes what row `rows[i]` was; rows may repeat (beams) or be left out (done)."""
+        self.keys = self.keys.index_select(1, rows)
+        self.values = self.values.index_select(1, rows)
+        self.lengths = self.lengths[rows]
+
+
+def _visible(
+    slots: Int[Tensor, "batch seq"], used: int, window: int | None
+) -> Bool[Tensor, "batch 1 seq used"]:
+    """A token sees the slots up to its own, as far back as the window reaches."""
+    keys = torch.arange(used, device=slots.device)
+    return window_mask(slots, keys, window, causal=True)[:, None]
+
+
+@dataclass(frozen=True)
+class CacheStep:
+    """One call of the model: where its tokens go and what they see."""
+
+    cache: KVCache
+    slots: Int[Tensor, "batch seq"]
+    used: int
+    start: int | None  # the slot at which all rows begin, if it is the same for all
+    causal: bool
+    mask: Bool[Tensor, "batch 1 seq used"] | None
+    lengths_after: Int[Tensor, " batch"]
+
+    @property
+    def positions(self) -> Int[Tensor, "batch seq"]:
+        return self.slots.clamp(max=self.cache.capacity - 1)
+
+    def layer(self, index: int) -> "LayerCache":
+        return LayerCache(self, index)
+
+    def finish(self) -> None:
+        """Count the tokens as seen, once every layer has stored them."""
+        self.cache.lengths = self.lengths_after
+
+
+@dataclass(frozen=True)
+class LayerCache:
+    """One layer's part of a step."""
+
+    step: CacheStep
+    index: int
+
+    def store(
+        self,
+        keys: Float[Tensor, "batch kv_heads seq d_head"],
+        values: Float[Tensor, "batch kv_heads seq d_head"],
+    ) -> tuple[
+        Float[Tensor, "batch kv_heads used d_head"], Float[Tensor, "batch kv_heads used d_head"]
+    ]:
+        """Write the new tokens; return everything stored so far, theirs included."""
+        cache, used = self.step.cache, self.step.used
+        pairs = (cache.keys[self.index], keys.detach()), (cache.values[self.index], values.detach())
+        for stored, new in pairs:
+            self._write(stored, new)
+        return pairs[0][0][:, :, :used], pairs[1][0][:, :, :used]
+
+    def _write(self, stored: Tensor, new: Tensor) -> None:
+        start = self.step.start
+        if start is not None:  # all rows alike: one slice
+            stored[:, :, start : start + new.shape[2]] = new
+            return
+        rows = torch.arange(new.shape[0], device=new.device)[:, None]
+        stored[rows, :, self.step.slots] = new.transpose(1, 2)

@@ -1,0 +1,61 @@
+"""Norms: bring each vector to a common size, then let a learned gain choose the size again.
+
+RMSNorm(x) = x / sqrt(mean(x^2) + eps) * gain                        (Zhang and Sennrich, 2019)
+LayerNorm(x) = (x - mean(x)) / sqrt(var(x) + eps) * gain + shift     (Ba, Kiros and Hinton, 2016)
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import Module, Parameter
+
+from trafo.nn.precision import at_least_float32
+
+
+class RMSNorm(Module):
+    """Root-mean-square norm over the last dimension, computed in float32."""
+
+    def __init__(
+        self,
+        d_model: int,
+        eps: float = 1e-5,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = Parameter(torch.ones(d_model, device=device, dtype=dtype))
+
+    def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
+        wide = at_least_float32(x)
+        mean_square = wide.square().mean(-1, keepdim=True)
+        return (wide * torch.rsqrt(mean_square + self.eps) * self.weight).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.shape[0]}, eps={self.eps}"
+
+
+class LayerNorm(Module):
+    """Mean 0 and variance 1 over the last dimension, then gain and shift; computed in float32."""
+
+    def __init__(
+        self,
+        d_model: int,
+        eps: float = 1e-5,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = Parameter(torch.ones(d_model, device=device, dtype=dtype))
+        self.bias = Parameter(torch.zeros(d_model, device=device, dtype=dtype))
+
+    def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
+        wide = at_least_float32(x)
+        centred = wide - wide.mean(-1, keepdim=True)
+        variance = centred.square().mean(-1, keepdim=True)
+        normed = centred * torch.rsqrt(variance + self.eps)
+        return (normed * self.weight + self.bias).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.shape[0]}, eps={self.eps}"

@@ -1,0 +1,149 @@
+"""Positions: attention alone sees a set, these tell it the order.
+
+Rotary (Su et al., 2021): the pair (x_2k, x_2k+1) at position i is turned by the angle
+i theta^(-2k/d). A query at i and a key at j then meet at the angle of i - j: only distance counts.
+
+Sinusoidal (Vaswani et al., 2017): PE(i, 2k) = sin(i / 10000^(2k/d)), PE(i, 2k+1) = cos(same),
+added to the embeddings. Learned (GPT-2): one trained vector for each position, added too.
+"""
+
+from collections.abc import Callable
+
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import Module, Parameter
+
+from trafo.errors import ConfigError
+from trafo.nn.init import truncated_normal_
+from trafo.nn.precision import at_least_float32
+
+
+def angles(theta: float, size: int, max_seq_len: int) -> Float[Tensor, "position pair"]:
+    """i theta^(-2k/size) for every position i and pair k, exact enough for far positions."""
+    frequencies = theta ** -(torch.arange(0, size, 2, dtype=torch.float64) / size)
+    return torch.outer(torch.arange(max_seq_len, dtype=torch.float64), frequencies)
+
+
+class RotaryPositionalEmbedding(Module):
+    """Turns the pairs of a query or key by its position; one instance serves all layers."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(
+        self,
+        theta: float,
+        d_k: int,
+        max_seq_len: int,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        if d_k % 2:
+            raise ConfigError(
+                f"rotary size d_k is {d_k}, odd", hint="rotation takes pairs of numbers"
+            )
+        self.theta, self.d_k, self.max_seq_len = theta, d_k, max_seq_len
+        self._fill_tables(torch.device(device) if device else torch.get_default_device())
+
+    def _fill_tables(self, device: torch.device) -> None:
+        turned = angles(self.theta, self.d_k, self.max_seq_len)
+        self.register_buffer("cos", turned.cos().to(device, torch.float32), persistent=False)
+        self.register_buffer("sin", turned.sin().to(device, torch.float32), persistent=False)
+
+    def _apply(
+        self, fn: Callable[[Tensor], Tensor], recurse: bool = True
+    ) -> "RotaryPositionalEmbedding":
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        # `model.to(bfloat16)` is meant for weights; rounded angles would blur far positions.
+        if self.cos.dtype in (torch.bfloat16, torch.float16):
+            self._fill_tables(self.cos.device)
+        return self
+
+    def forward(
+        self,
+        x: Float[Tensor, "... seq d_k"],
+        token_positions: Int[Tensor, "... seq"] | None = None,
+    ) -> Float[Tensor, "... seq d_k"]:
+        """Without positions they are 0..seq-1."""
+        if token_positions is None:
+            cos, sin = self.cos[: x.shape[-2]], self.sin[: x.shape[-2]]
+        else:
+            cos, sin = self.cos[token_positions], self.sin[token_positions]
+        return rotate_pairs(x, cos, sin)
+
+    def extra_repr(self) -> str:
+        return f"theta={self.theta}, d_k={self.d_k}, max_seq_len={self.max_seq_len}"
+
+
+def rotate_pairs(
+    x: Float[Tensor, "... seq d_k"],
+    cos: Float[Tensor, "... seq pair"],
+    sin: Float[Tensor, "... seq pair"],
+) -> Float[Tensor, "... seq d_k"]:
+    """Turn each pair (a, b) to (a cos - b sin, a sin + b cos)."""
+    pairs = rearrange(at_least_float32(x), "... (pair two) -> ... pair two", two=2)
+    # Compilers fuse real arithmetic only; without one, the complex product is one pass, not six.
+    turned = _turn_real if torch.compiler.is_compiling() else _turn_complex
+    return turned(pairs, cos, sin).flatten(-2).to(x.dtype)
+
+
+def _turn_real(pairs: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = pairs.unbind(-1)
+    return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1)
+
+
+def _turn_complex(pairs: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """(a + ib) (cos + i sin)."""
+    odd_strides = any(stride % 2 for stride in (*pairs.stride()[:-2], pairs.storage_offset()))
+    if pairs.stride(-1) != 1 or odd_strides:  # a complex number is two neighbours, at even places
+        pairs = pairs.contiguous()
+    return torch.view_as_real(torch.view_as_complex(pairs) * torch.complex(cos, sin))
+
+
+class SinusoidalPositions(Module):
+    """Adds waves of geometrically growing length to the embeddings; nothing to learn."""
+
+    table: Tensor
+
+    def __init__(
+        self, d_model: int, max_seq_len: int, device: torch.device | str | None = None
+    ) -> None:
+        super().__init__()
+        waves = angles(10_000.0, d_model, max_seq_len)
+        interleaved = torch.stack([waves.sin(), waves.cos()], dim=-1).flatten(-2)[:, :d_model]
+        self.register_buffer("table", interleaved.to(device, torch.float32), persistent=False)
+
+    def forward(
+        self,
+        x: Float[Tensor, "... seq d_model"],
+        token_positions: Int[Tensor, "... seq"] | None = None,
+    ) -> Float[Tensor, "... seq d_model"]:
+        rows = self.table[: x.shape[-2]] if token_positions is None else self.table[token_positions]
+        return x + rows.to(x.dtype)
+
+
+class LearnedPositions(Module):
+    """Adds a trained vector for each position to the embeddings."""
+
+    def __init__(
+        self,
+        d_model: int,
+        max_seq_len: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        table = torch.empty(max_seq_len, d_model, device=device, dtype=dtype)
+        self.weight = Parameter(truncated_normal_(table, std=0.02))
+
+    def forward(
+        self,
+        x: Float[Tensor, "... seq d_model"],
+        token_positions: Int[Tensor, "... seq"] | None = None,
+    ) -> Float[Tensor, "... seq d_model"]:
+        rows = (
+            self.weight[: x.shape[-2]] if token_positions is None else self.weight[token_positions]
+        )
+        return x + rows

@@ -1,0 +1,62 @@
+"""Gated recurrent unit (Cho et al., 2014): what sequences were read with before attention.
+
+r = sigmoid(Wr x + Ur h), z = sigmoid(Wz x + Uz h), n = tanh(Wn x + bn + r * (Un h + cn))
+h' = (1 - z) * n + z * h: the gate z keeps the old state, r decides how much of it the new one sees.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import Module
+
+from trafo.nn.linear import Linear
+
+
+class GRUCell(Module):
+    """One step; the three matrices for r, z and n stand above one another, as in torch."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.input_proj = Linear(input_size, 3 * hidden_size, device, dtype, bias=True)
+        self.hidden_proj = Linear(hidden_size, 3 * hidden_size, device, dtype, bias=True)
+
+    def forward(
+        self, x: Float[Tensor, "batch d_input"], h: Float[Tensor, "batch d_hidden"]
+    ) -> Float[Tensor, "batch d_hidden"]:
+        return self.step(self.input_proj(x), h)
+
+    def step(
+        self, projected: Float[Tensor, "batch d_gates"], h: Float[Tensor, "batch d_hidden"]
+    ) -> Float[Tensor, "batch d_hidden"]:
+        """With W x already computed: for known inputs that is one product for all steps."""
+        input_r, input_z, input_n = projected.chunk(3, dim=-1)
+        hidden_r, hidden_z, hidden_n = self.hidden_proj(h).chunk(3, dim=-1)
+        r = torch.sigmoid(input_r + hidden_r)
+        z = torch.sigmoid(input_z + hidden_z)
+        n = torch.tanh(input_n + r * hidden_n)
+        return (1.0 - z) * n + z * h
+
+
+def run_gru(
+    cell: GRUCell,
+    x: Float[Tensor, "batch seq d_input"],
+    real: Bool[Tensor, "batch seq"],
+    *,
+    reverse: bool = False,
+) -> Float[Tensor, "batch seq d_hidden"]:
+    """All states of one direction from a zero state; padding leaves the state as it is."""
+    projected = cell.input_proj(x)
+    h = x.new_zeros(x.shape[0], cell.hidden_size)
+    states = [h] * x.shape[1]
+    order = range(x.shape[1])
+    for i in reversed(order) if reverse else order:
+        h = torch.where(real[:, i, None], cell.step(projected[:, i], h), h)
+        states[i] = h
+    return torch.stack(states, dim=1)

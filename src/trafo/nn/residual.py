@@ -1,0 +1,28 @@
+"""Residual wiring: a sublayer f adds to the stream x instead of replacing it.
+
+pre:  x + f(norm(x))     the stream itself is never normed, gradients pass through untouched
+post: norm(x + f(x))     the 2017 paper's; needs a warm-up to train deep stacks (Xiong et al., 2020)
+none: x + f(x)           to see what the norm is for
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor
+
+NormPlacement = Literal["pre", "post", "none"]
+
+
+def residual(
+    x: Float[Tensor, "*shape"],
+    sublayer: Callable[[Tensor], Tensor],
+    norm: Callable[[Tensor], Tensor] | None,
+    placement: NormPlacement,
+) -> Float[Tensor, "*shape"]:
+    """One residual step around `sublayer`; `norm` is needed unless the placement is none."""
+    if placement == "none" or norm is None:
+        return x + sublayer(x)
+    if placement == "pre":
+        return x + sublayer(norm(x))
+    return norm(x + sublayer(x))
