@@ -1,0 +1,116 @@
+"""Machine words for the kernels: unaligned loads, bit counting, 64 bytes classified at once.
+
+numba has no spelling for these, so each is a few lines of LLVM IR. LLVM turns the 64-lane vectors
+into whatever the processor has (AVX2, AVX-512, NEON, or plain code), so the result is the same
+everywhere and only the speed differs. No index is checked: callers keep reads inside the array.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+_BYTE = ir.IntType(8)
+_WORD = ir.IntType(64)
+_LANES = ir.VectorType(_BYTE, 64)
+
+
+def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any, target: Any) -> Any:
+    """The address of array[index], as a pointer to `target`."""
+    base = context.make_array(array_type)(context, builder, array).data
+    address = builder.gep(builder.bitcast(base, _BYTE.as_pointer()), [index])
+    return builder.bitcast(address, target.as_pointer())
+
+
+@intrinsic
+def load8(typing_context: Any, data: Any, index: Any) -> Any:
+    """Eight bytes of a uint8 array from any index, little endian, as one uint64."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], args[0], args[1], _WORD)
+        word = builder.load(pointer)
+        word.align = 1
+        return word
+
+    return types.uint64(data, types.int64), generate
+
+
+@intrinsic
+def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line of array[index] ahead of its use."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array_type = signature.args[0]
+        size = context.get_abi_sizeof(context.get_data_type(array_type.dtype))
+        offset = builder.mul(args[1], _WORD(size))
+        pointer = _pointer(context, builder, array_type, args[0], offset, _BYTE)
+        hint = ir.IntType(32)
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch",
+            [pointer.type],
+            ir.FunctionType(ir.VoidType(), [pointer.type, hint, hint, hint]),
+        )
+        read, keep, data_cache = hint(0), hint(3), hint(1)
+        builder.call(function, [pointer, read, keep, data_cache])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
+@intrinsic
+def trailing_zeros(typing_context: Any, word: Any) -> Any:
+    """The index of the lowest set bit; 64 for zero."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), generate
+
+
+@intrinsic
+def ascii_masks(typing_context: Any, data: Any, index: Any) -> Any:
+    """Classify data[index : index + 64] as ASCII; bit i of each result speaks of byte i.
+
+    Returns (letters, digits, white space, blanks, apostrophes, non-ASCII bytes).
+    """
+    result = types.UniTuple(types.uint64, 6)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        block = builder.load(_pointer(context, builder, signature.args[0], args[0], args[1], _LANES))
+        block.align = 1
+
+        def all_lanes(value: int) -> Any:
+            return ir.Constant(_LANES, [value] * 64)
+
+        def in_range(lanes: Any, first: int, last: int) -> Any:
+            shifted = builder.sub(lanes, all_lanes(first))
+            return builder.icmp_unsigned("<=", shifted, all_lanes(last - first))
+
+        letters = in_range(builder.or_(block, all_lanes(0x20)), ord("a"), ord("z"))
+        digits = in_range(block, ord("0"), ord("9"))
+        blanks = builder.icmp_unsigned("==", block, all_lanes(ord(" ")))
+        spaces = builder.or_(blanks, in_range(block, ord("\t"), ord("\r")))
+        apostrophes = builder.icmp_unsigned("==", block, all_lanes(ord("'")))
+        high = builder.icmp_signed("<", block, all_lanes(0))
+        lanes = (letters, digits, spaces, blanks, apostrophes, high)
+        words = [builder.bitcast(mask, _WORD) for mask in lanes]
+        return context.make_tuple(builder, signature.return_type, words)
+
+    return result(data, types.int64), generate
+
+
+@intrinsic
+def equal_mask(typing_context: Any, data: Any, index: Any, value: Any) -> Any:
+    """Bit i is set where data[index + i] == value, for i in 0..63."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array, position, byte = args
+        block = builder.load(_pointer(context, builder, signature.args[0], array, position, _LANES))
+        block.align = 1
+        first = builder.insert_element(ir.Constant(_LANES, ir.Undefined), byte, ir.IntType(32)(0))
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64)
+        wanted = builder.shuffle_vector(first, ir.Constant(_LANES, ir.Undefined), zeros)
+        return builder.bitcast(builder.icmp_unsigned("==", block, wanted), _WORD)
+
+    return types.uint64(data, types.int64, types.uint8), generate

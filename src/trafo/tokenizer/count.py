@@ -1,0 +1,190 @@
+"""Words -> how often each occurs.
+
+A `WordCounter` belongs to one thread: it scans blocks of text and counts their words in a hash
+table that grows with the number of distinct words. Counters are exported as `WordCounts` (plain
+arrays), which can be added to another counter, so that merging the tables of several threads,
+reading saved counts back and merging spilled ones are all the same act.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trafo.tokenizer.kernels import kernel
+from trafo.tokenizer.scan import OFFSET_MASK, Scanner
+from trafo.tokenizer.scan_gpt2 import Ends
+from trafo.tokenizer.specials import Cuts
+from trafo.tokenizer.utf8 import Bytes
+from trafo.tokenizer.word_table import (
+    BATCH,
+    LENGTH,
+    LONG,
+    SLOT,
+    Batch,
+    Slots,
+    WordTable,
+    add_word,
+    find_word,
+    has_room,
+    long_word,
+    make_keys,
+    new_batch,
+    new_table,
+    rehash,
+)
+
+Counts = NDArray[np.int64]
+
+COUNT = 2  # where in a slot the count stands
+_FIRST_CAPACITY = 1 << 16  # slots: small tables stay in the cache
+_FIRST_ARENA = 1 << 16
+_ONE_EACH = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class WordCounts:
+    """Distinct words, end to end, and how often each occurs."""
+
+    text: Bytes
+    ends: Ends
+    counts: Counts
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def to_dict(self) -> dict[bytes, int]:
+        """For people and tests."""
+        text = self.text.tobytes()
+        starts = [0, *self.ends.tolist()]
+        words = (text[a:b] for a, b in zip(starts, self.ends.tolist(), strict=False))
+        return dict(zip(words, self.counts.tolist(), strict=True))
+
+
+class WordCounter:
+    """Counts words, one block of text after the other."""
+
+    def __init__(self, scanner: Scanner) -> None:
+        self._scanner = scanner
+        self._table = new_table(_FIRST_CAPACITY, _FIRST_ARENA)
+        self._batch = new_batch()
+
+    def __len__(self) -> int:
+        return int(self._table.used[0])
+
+    @property
+    def memory(self) -> int:
+        """Bytes held by the table."""
+        return self._table.slots.nbytes + self._table.arena.nbytes
+
+    def count(self, data: Bytes, start: int, stop: int, cuts: Cuts) -> None:
+        """Count the words of valid UTF-8 between the special tokens."""
+        for first, ends in self._scanner.words(data, start, stop, cuts):
+            self._add(data, first, ends, _ONE_EACH)
+
+    def add(self, words: WordCounts) -> None:
+        """Add what another counter counted."""
+        self._add(words.text, 0, words.ends, words.counts)
+
+    def _add(self, data: Bytes, start: int, ends: Ends, weights: Counts) -> None:
+        done = 0
+        while True:
+            done, start = _count_words(data, start, ends, done, weights, *self._table, self._batch)
+            if done == len(ends):
+                return
+            needed = (int(ends[done]) & OFFSET_MASK) - start
+            self._table = _grown(self._table, needed)
+
+    def export(self) -> WordCounts:
+        """What was counted, in no particular order."""
+        num_words, num_bytes = len(self), int(_text_size(*self._table[:2]))
+        words = WordCounts(
+            np.empty(num_bytes, np.uint8), np.empty(num_words, np.int64), np.empty(num_words, np.int64)
+        )
+        _export(*self._table[:2], words.text, words.ends, words.counts)
+        words.text.flags.writeable = False  # as all text that kernels read
+        return words
+
+
+def _grown(table: WordTable, needed: int) -> WordTable:
+    """A table with room for one more word of `needed` bytes, and many more."""
+    slots, arena, used = table
+    if used[0] >= slots.size // SLOT // 2:
+        larger = new_table(2 * slots.size // SLOT, 0).slots
+        rehash(slots, larger)
+        slots = larger
+    if used[1] + needed + 16 > arena.size:
+        larger_arena = np.zeros(2 * arena.size + needed + 16, np.uint8)
+        larger_arena[: arena.size] = arena
+        arena = larger_arena
+    return WordTable(slots, arena, used)
+
+
+@kernel
+def _count_words(
+    data: Bytes,
+    start: int,
+    ends: Ends,
+    done: int,
+    weights: Counts,
+    slots: Slots,
+    arena: Bytes,
+    used: Counts,
+    batch: Batch,
+) -> tuple[int, int]:
+    """Add the words ends[done:], the first of which begins at `start`, to the table.
+
+    No weights: each counts once. Returns how many are done and where the next one begins; it is
+    not all of them if the table or the arena must grow first.
+    """
+    while done < ends.size:
+        num_words = min(BATCH, ends.size - done)
+        make_keys(data, start, ends, done, num_words, slots, batch)
+        for i in range(num_words):
+            length = np.int64(batch[LENGTH, i])
+            if length > 0:
+                slot = find_word(data, batch, i, slots, arena)
+                if slot < 0:
+                    if not has_room(slots, arena, used, length):
+                        return done, start
+                    slot = -1 - slot
+                    add_word(data, batch, i, slot, slots, arena, used)
+                weight = weights[done] if weights.size else 1
+                slots[slot + COUNT] += np.uint64(weight)
+            start = ends[done] & OFFSET_MASK
+            done += 1
+    return done, start
+
+
+@kernel
+def _text_size(slots: Slots, arena: Bytes) -> int:
+    size = 0
+    for slot in range(0, slots.size, SLOT):
+        key1 = slots[slot + 1]
+        if key1 >= LONG:
+            size += long_word(arena, key1)[1]
+        else:
+            size += np.int64(key1 >> np.uint64(56))
+    return size
+
+
+@kernel
+def _export(slots: Slots, arena: Bytes, text: Bytes, ends: Ends, counts: Counts) -> None:
+    index = size = 0
+    for slot in range(0, slots.size, SLOT):
+        key1 = slots[slot + 1]
+        if key1 == 0:
+            continue
+        if key1 >= LONG:
+            start, length = long_word(arena, key1)
+            for i in range(length):
+                text[size + i] = arena[start + i]
+        else:
+            length = np.int64(key1 >> np.uint64(56))
+            for i in range(length):
+                shift = np.uint64(8 * (i & 7))
+                text[size + i] = np.uint8(slots[slot + (i >> 3)] >> shift & np.uint64(255))
+        size += length
+        ends[index] = size
+        counts[index] = np.int64(slots[slot + COUNT])
+        index += 1

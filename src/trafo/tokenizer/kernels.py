@@ -1,0 +1,27 @@
+"""How kernels are made: compiled by numba on first use, kept on disk, run without the GIL."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from numba import njit
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def kernel(function: Function) -> Function:
+    """Compile `function` when it is first called; load it from the cache ever after.
+
+    numba throws a cached kernel away when the file it is written in changes, but not when a
+    kernel that it calls, in another file, does. So the stamp that it compares is put over all.
+    """
+    dispatcher = njit(cache=True, nogil=True)(function)
+    dispatcher._cache._cache_file._source_stamp = _stamp_of_all_sources()
+    return dispatcher  # type: ignore[no-any-return]
+
+
+@cache
+def _stamp_of_all_sources() -> tuple[tuple[str, int, int], ...]:
+    facts = ((path.name, path.stat()) for path in Path(__file__).parent.glob("*.py"))
+    return tuple(sorted((name, stat.st_mtime_ns, stat.st_size) for name, stat in facts))

@@ -1,0 +1,292 @@
+"""Word counts -> merges: byte-pair encoding on flat arrays.
+
+The words lie end to end in `cells`, two int32 a byte: a symbol and the pair it begins. A symbol
+of several bytes stands in its first and in its last cell, so that both neighbours of any symbol
+are one step away; a -1 stands between words. Each pair has its count and the list of the places
+where it begins. Merging a pair walks its list, and every step touches a few cells side by side.
+
+Three facts keep it simple:
+ - No two merges make the same bytes. (Within the bytes of a token, as long as no merge crosses
+   their borders, the merges go as if the token stood alone. So wherever the same bytes become one
+   symbol, they do so by the same merge.) Symbols and byte strings are therefore the same thing.
+ - A pair with the new symbol in it is born during that one merge and can only become rarer
+   afterwards. So its places form one list, ascending, and pairs need no hash table: during a
+   merge they are told apart by the other symbol alone.
+ - As counts only fall, an entry of the heap can be too high but never too low: the top is right
+   if its count is still true, and goes back with its true count if not.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trafo.tokenizer.kernels import kernel
+from trafo.tokenizer.pair_heap import Heap, Pairs, Symbols, pop_best, push
+from trafo.tokenizer.scan_gpt2 import Ends
+from trafo.tokenizer.utf8 import Bytes
+
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
+
+NONE = -1  # no pair begins here; or, as a symbol: between two words
+NUM_BYTES = 256
+
+# Why `run_merges` came back.
+DONE, PAIRS_FULL, PLACES_FULL, TEXT_FULL = range(4)
+
+
+class Places(NamedTuple):
+    """Where pairs begin: the cell, and how often its word occurs."""
+
+    cell: NDArray[np.uint32]
+    weight: Int64s
+
+
+class Births(NamedTuple):
+    """The pairs that one merge makes: found by the symbol beside the new one, and their places."""
+
+    by_left: Int32s  # pair id for each symbol to the left of the new one, or NONE
+    by_right: Int32s
+    pair: Int32s  # for each new place: the pair, the cell, the weight
+    cell: NDArray[np.uint32]
+    weight: Int64s
+
+
+@kernel
+def lay_out(text: Bytes, ends: Ends, cells: Int32s, ids: Int32s, pairs: Pairs, counts: Int64s) -> int:
+    """Write the words to the cells and number their byte pairs; returns how many pairs."""
+    num_pairs = 0
+    cells[0] = cells[1] = NONE
+    cell, start = 1, 0
+    for word in range(ends.size):
+        stop = ends[word]
+        for i in range(start, stop):
+            cells[2 * cell] = text[i]
+            pair = NONE
+            if i + 1 < stop:
+                code = np.int64(text[i]) * NUM_BYTES + np.int64(text[i + 1])
+                if ids[code] == NONE:
+                    ids[code] = num_pairs
+                    pairs.left[num_pairs] = text[i]
+                    pairs.right[num_pairs] = text[i + 1]
+                    num_pairs += 1
+                pair = ids[code]
+                pairs.count[pair] += counts[word]
+                pairs.size[pair] += 1
+            cells[2 * cell + 1] = pair
+            cell += 1
+        cells[2 * cell] = cells[2 * cell + 1] = NONE
+        cell += 1
+        start = stop
+    return num_pairs
+
+
+@kernel
+def list_places(
+    cells: Int32s, ends: Ends, counts: Int64s, pairs: Pairs, num_pairs: int, places: Places
+) -> int:
+    """Sort the places of all byte pairs by pair; returns the length of all lists together."""
+    total = 0
+    for pair in range(num_pairs):
+        pairs.first[pair] = total
+        total += pairs.size[pair]
+        pairs.size[pair] = 0
+    start, cell = 0, 1
+    for word in range(ends.size):
+        for _ in range(start, ends[word]):
+            pair = cells[2 * cell + 1]
+            if pair != NONE:
+                place = pairs.first[pair] + pairs.size[pair]
+                places.cell[place] = cell
+                places.weight[place] = counts[word]
+                pairs.size[pair] += 1
+            cell += 1
+        cell += 1
+        start = ends[word]
+    return total
+
+
+@kernel
+def _pair_of(known: Int32s, symbol: int, left: int, right: int, pairs: Pairs, num_pairs: int) -> int:
+    """The pair that `symbol` makes with the new one; a pair not met before becomes `num_pairs`."""
+    if known[symbol] == NONE:
+        known[symbol] = num_pairs
+        pairs.left[num_pairs] = left
+        pairs.right[num_pairs] = right
+        pairs.count[num_pairs] = 0
+        pairs.size[num_pairs] = 0
+    return known[symbol]
+
+
+@kernel
+def merge_places(
+    pair: int,
+    new: int,
+    cells: Int32s,
+    place_cells: NDArray[np.uint32],
+    place_weights: Int64s,
+    length: Int64s,
+    pairs: Pairs,
+    num_pairs: int,
+    births: Births,
+    num_births: int,
+) -> tuple[int, int]:
+    """Put `new` wherever `pair` begins; returns the number of pairs and of new places."""
+    left, right = pairs.left[pair], pairs.right[pair]
+    left_length, new_length = length[left], length[left] + length[right]
+    for i in range(place_cells.size):
+        cell = np.int64(place_cells[i])
+        if cells[2 * cell + 1] != pair:
+            continue  # merged away since it was listed
+        weight = place_weights[i]
+        second = cell + left_length
+        after = cell + new_length
+
+        before_symbol = cells[2 * cell - 2]
+        if before_symbol != NONE:
+            before = cell - length[before_symbol]
+            pairs.count[cells[2 * before + 1]] -= weight
+            born = _pair_of(births.by_left, before_symbol, before_symbol, new, pairs, num_pairs)
+            num_pairs = max(num_pairs, born + 1)
+            pairs.count[born] += weight
+            pairs.size[born] += 1
+            cells[2 * before + 1] = born
+            births.pair[num_births] = born
+            births.cell[num_births] = before
+            births.weight[num_births] = weight
+            num_births += 1
+
+        after_symbol = cells[2 * after]
+        born = NONE
+        if after_symbol != NONE:
+            pairs.count[cells[2 * second + 1]] -= weight
+            born = _pair_of(births.by_right, after_symbol, new, after_symbol, pairs, num_pairs)
+            num_pairs = max(num_pairs, born + 1)
+            pairs.count[born] += weight
+            pairs.size[born] += 1
+            births.pair[num_births] = born
+            births.cell[num_births] = cell
+            births.weight[num_births] = weight
+            num_births += 1
+
+        cells[2 * second + 1] = NONE
+        cells[2 * cell] = new
+        cells[2 * cell + 1] = born
+        cells[2 * after - 2] = new
+    return num_pairs, num_births
+
+
+@kernel
+def settle_births(
+    first_pair: int,
+    num_pairs: int,
+    births: Births,
+    num_births: int,
+    pairs: Pairs,
+    places: Places,
+    num_places: int,
+) -> int:
+    """Sort the new places by pair, behind all others; forget the table. Returns places in use."""
+    for pair in range(first_pair, num_pairs):
+        births.by_left[pairs.left[pair]] = NONE
+        births.by_right[pairs.right[pair]] = NONE
+        pairs.first[pair] = num_places
+        num_places += pairs.size[pair]
+        pairs.size[pair] = 0
+    for i in range(num_births):
+        pair = births.pair[i]
+        place = pairs.first[pair] + pairs.size[pair]
+        places.cell[place] = births.cell[i]
+        places.weight[place] = births.weight[i]
+        pairs.size[pair] += 1
+    return num_places
+
+
+@kernel
+def new_symbol(pair: int, new: int, pairs: Pairs, symbols: Symbols) -> None:
+    """Enter the bytes of a merged pair."""
+    left, right = pairs.left[pair], pairs.right[pair]
+    start = symbols.offset[new]
+    for part in (left, right):
+        for i in range(symbols.length[part]):
+            symbols.text[start + i] = symbols.text[symbols.offset[part] + i]
+        start += symbols.length[part]
+    symbols.length[new] = start - symbols.offset[new]
+    symbols.offset[new + 1] = start
+    head = np.uint64(0)
+    for i in range(8):
+        byte = symbols.text[symbols.offset[new] + i] if i < symbols.length[new] else 0
+        head = head << np.uint64(8) | np.uint64(byte)
+    symbols.head[new] = head
+
+
+@kernel
+def run_merges(
+    most: int,
+    cells: Int32s,
+    places: Places,
+    pairs: Pairs,
+    heap: Heap,
+    symbols: Symbols,
+    births: Births,
+    merges: Int32s,
+    state: Int64s,
+) -> int:
+    """Merge up to `most` pairs, the best first.
+
+    state = (number of merges, pairs, places, heap entries, symbols). Comes back early, with the
+    reason, if an array could overflow during the next merge.
+    """
+    num_merges, num_pairs, num_places, heap_size, num_symbols = state
+    reason = DONE
+    while num_merges < most:
+        pair, heap_size = pop_best(heap, heap_size, pairs, symbols)
+        if pair == NONE:
+            break
+        new_places = 2 * pairs.size[pair]
+        new_pairs = min(new_places, 2 * num_symbols + 2)
+        new_length = symbols.length[pairs.left[pair]] + symbols.length[pairs.right[pair]]
+        if num_pairs + new_pairs > pairs.left.size:
+            reason = PAIRS_FULL
+        elif num_places + new_places > places.cell.size:
+            reason = PLACES_FULL
+        elif symbols.offset[num_symbols] + new_length > symbols.text.size:
+            reason = TEXT_FULL
+        if reason != DONE:
+            heap_size = push(heap, heap_size, pair, pairs, symbols)
+            break
+        new_symbol(pair, num_symbols, pairs, symbols)
+        stop = pairs.first[pair] + pairs.size[pair]
+        old_pairs = num_pairs
+        num_pairs, num_births = merge_places(
+            pair,
+            num_symbols,
+            cells,
+            places.cell[pairs.first[pair] : stop],
+            places.weight[pairs.first[pair] : stop],
+            symbols.length,
+            pairs,
+            num_pairs,
+            births,
+            0,
+        )
+        pairs.count[pair] = 0
+        num_places = settle_births(
+            old_pairs, num_pairs, births, num_births, pairs, places, num_places
+        )
+        for born in range(old_pairs, num_pairs):
+            if pairs.count[born] > 0:
+                heap_size = push(heap, heap_size, born, pairs, symbols)
+        merges[2 * num_merges] = pairs.left[pair]
+        merges[2 * num_merges + 1] = pairs.right[pair]
+        num_merges += 1
+        num_symbols += 1
+    state[0], state[1], state[2], state[3], state[4] = (
+        num_merges,
+        num_pairs,
+        num_places,
+        heap_size,
+        num_symbols,
+    )
+    return reason

@@ -1,0 +1,59 @@
+"""The class of every Unicode character, as far as the split patterns ask for it.
+
+The classes are read off the `regex` package once (`python -m trafo.tokenizer.unicode_classes`
+rewrites the data file beside this one) and shipped, so that a text gives the same ids on every
+machine, whatever version of that package is installed there.
+"""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+# In this order, so that "is a letter" is one comparison: UPPER <= c <= LETTER.
+OTHER, UPPER, LOWER, LETTER, MARK, NUMBER, SPACE, NEWLINE = range(8)
+
+_NUM_CHARACTERS = 0x110000
+_DATA = Path(__file__).with_name("unicode_classes.npy")
+_REGEXES = {
+    UPPER: r"[\p{Lu}\p{Lt}]",
+    LOWER: r"\p{Ll}",
+    LETTER: r"[\p{Lm}\p{Lo}]",
+    MARK: r"\p{M}",
+    NUMBER: r"\p{N}",
+    SPACE: r"\s",
+    NEWLINE: r"[\r\n]",
+}
+
+
+@cache
+def character_classes() -> NDArray[np.uint8]:
+    """The class of each code point, as a table of 1,114,112 bytes."""
+    starts, classes = np.load(_DATA)
+    lengths = np.diff(starts, append=_NUM_CHARACTERS)
+    table: NDArray[np.uint8] = np.repeat(classes.astype(np.uint8), lengths)
+    table.flags.writeable = False
+    return table
+
+
+def classes_from_regex() -> NDArray[np.uint8]:
+    """The same table, asked of the installed `regex` package."""
+    import regex
+
+    table = np.zeros(_NUM_CHARACTERS, np.uint8)
+    everything = "".join(map(chr, range(_NUM_CHARACTERS)))
+    for cls, pattern in _REGEXES.items():
+        for run in regex.finditer(f"(?:{pattern})+", everything):
+            table[run.start() : run.end()] = cls
+    return table
+
+
+def _write_data() -> None:
+    table = classes_from_regex()
+    starts = np.flatnonzero(np.diff(table, prepend=table[0] + 1))
+    np.save(_DATA, np.stack([starts, table[starts]]).astype(np.int32))
+
+
+if __name__ == "__main__":
+    _write_data()
