@@ -1,0 +1,46 @@
+"""Networks: ids in, logits out. Each takes its own config and knows nothing of text or files."""
+
+from trafo.models.block import TransformerBlock
+from trafo.models.causal_lm import CausalLM
+from trafo.models.encoder_decoder import DecoderCache, EncoderDecoder, Memory
+from trafo.models.encoder_decoder_config import EncoderDecoderConfig
+from trafo.models.encoder_decoder_layers import Trace
+from trafo.models.gpt2 import GPT2, GPT2_PRESETS, GPT2Config
+from trafo.models.recurrent import RecurrentCache, RecurrentConfig, RecurrentEncoderDecoder
+from trafo.models.registry import (
+    CONFIGS,
+    PRESETS,
+    ModelConfig,
+    build_model,
+    config_from,
+    model_name,
+)
+from trafo.models.sentence import Pooling, pool, sentence_vectors
+from trafo.models.transformer_lm import TransformerLM, TransformerLMConfig
+
+__all__ = [
+    "CONFIGS",
+    "GPT2",
+    "GPT2_PRESETS",
+    "PRESETS",
+    "CausalLM",
+    "DecoderCache",
+    "EncoderDecoder",
+    "EncoderDecoderConfig",
+    "GPT2Config",
+    "Memory",
+    "ModelConfig",
+    "Pooling",
+    "RecurrentCache",
+    "RecurrentConfig",
+    "RecurrentEncoderDecoder",
+    "Trace",
+    "TransformerBlock",
+    "TransformerLM",
+    "TransformerLMConfig",
+    "build_model",
+    "config_from",
+    "model_name",
+    "pool",
+    "sentence_vectors",
+]

@@ -1,0 +1,47 @@
+"""A Transformer block: first the positions talk to each other, then each one thinks for itself."""
+
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import Module
+
+from trafo.nn import Dropout, LayerCache, MultiHeadSelfAttention, NormPlacement, residual
+
+
+class TransformerBlock(Module):
+    """Self-attention and feed-forward, each a residual step; the parts come ready-made."""
+
+    def __init__(
+        self,
+        attn: MultiHeadSelfAttention,
+        ffn: Module,
+        ln1: Module | None,
+        ln2: Module | None,
+        *,
+        norm_placement: NormPlacement = "pre",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.attn = attn
+        self.ffn = ffn
+        self.ln1 = ln1
+        self.ln2 = ln2
+        self.norm_placement: NormPlacement = norm_placement
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch seq d_model"],
+        token_positions: Int[Tensor, "#batch seq"] | None = None,
+        *,
+        cache: LayerCache | None = None,
+        weights_out: list[Tensor] | None = None,
+    ) -> Float[Tensor, "batch seq d_model"]:
+        def attend(h: Tensor) -> Tensor:
+            mixed = self.attn(h, token_positions, cache=cache, weights_out=weights_out)
+            return self.dropout(mixed)  # type: ignore[no-any-return]
+
+        def think(h: Tensor) -> Tensor:
+            return self.dropout(self.ffn(h))  # type: ignore[no-any-return]
+
+        x = residual(x, attend, self.ln1, self.norm_placement)
+        return residual(x, think, self.ln2, self.norm_placement)

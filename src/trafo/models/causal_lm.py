@@ -1,0 +1,115 @@
+"""What all decoder-only language models share: ids -> embeddings -> blocks -> norm -> logits.
+
+A model says which parts it is made of (`transformer_lm.py`, `gpt2.py`); this says how they run.
+"""
+
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import Module, ModuleList
+
+from trafo.models.block import TransformerBlock
+from trafo.models.validate import require_fits_context
+from trafo.nn import CacheStep, Dropout, Embedding, KVCache, Linear, MultiHeadSelfAttention
+
+
+class CausalLM(Module):
+    """Runs assembled parts. Without `lm_head` the embedding table is the head too (tied)."""
+
+    def __init__(
+        self,
+        *,
+        token_embeddings: Embedding,
+        position_embeddings: Module | None,
+        layers: list[TransformerBlock],
+        ln_final: Module | None,
+        lm_head: Linear | None,
+        context_length: int,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.token_embeddings = token_embeddings
+        self.position_embeddings = position_embeddings
+        self.dropout = Dropout(dropout)
+        self.layers = ModuleList(layers)
+        self.ln_final = ln_final
+        self.lm_head = lm_head
+        self.context_length = context_length
+
+    def forward(
+        self,
+        ids: Int[Tensor, "batch seq"],
+        *,
+        cache: KVCache | None = None,
+        lengths: Int[Tensor, " batch"] | None = None,
+        weights_out: list[Tensor] | None = None,
+    ) -> Float[Tensor, "batch seq vocab"]:
+        """Logits for the token after each position.
+
+        Rows of different lengths are padded on the right, where no real token looks. With a
+        `cache` the ids continue what it holds, and `lengths` says how many of each row are real.
+        A list given as `weights_out` receives each layer's attention weights.
+        """
+        states = self.hidden_states(ids, cache=cache, lengths=lengths, weights_out=weights_out)
+        return self.logits(states)
+
+    def hidden_states(
+        self,
+        ids: Int[Tensor, "batch seq"],
+        *,
+        cache: KVCache | None = None,
+        lengths: Int[Tensor, " batch"] | None = None,
+        weights_out: list[Tensor] | None = None,
+    ) -> Float[Tensor, "batch seq d_model"]:
+        """Everything but the head: for losses in chunks, last-token logits, sentence vectors."""
+        require_fits_context(ids, self.context_length)
+        if cache is None:
+            return self._run(ids, None, weights_out)
+        step = cache.begin(ids.shape[1], lengths, self._first_attention.window)
+        states = self._run(ids, step, weights_out)
+        step.finish()
+        return states
+
+    def logits(self, states: Float[Tensor, "*lead d_model"]) -> Float[Tensor, "*lead vocab"]:
+        """The head, on whichever states are wanted."""
+        return states @ self.head_weight.T
+
+    @property
+    def head_weight(self) -> Float[Tensor, "vocab d_model"]:
+        return self.token_embeddings.weight if self.lm_head is None else self.lm_head.weight
+
+    def make_cache(self, batch: int, capacity: int | None = None) -> KVCache:
+        """An empty KV cache for `batch` rows of up to `capacity` (the context's) tokens."""
+        attn, weight = self._first_attention, self.token_embeddings.weight
+        return KVCache(
+            num_layers=len(self.layers),
+            batch=batch,
+            num_kv_heads=attn.num_kv_heads,
+            capacity=min(capacity or self.context_length, self.context_length),
+            d_head=attn.d_head,
+            device=weight.device,
+            dtype=weight.dtype,
+        )
+
+    def _run(
+        self,
+        ids: Int[Tensor, "batch seq"],
+        step: CacheStep | None,
+        weights_out: list[Tensor] | None,
+    ) -> Float[Tensor, "batch seq d_model"]:
+        positions = None if step is None else step.positions
+        x: Tensor = self.token_embeddings(ids)
+        if self.position_embeddings is not None:
+            x = self.position_embeddings(x, positions)
+        x = self.dropout(x)
+        for index, layer in enumerate(self.layers):
+            cache = None if step is None else step.layer(index)
+            x = layer(x, positions, cache=cache, weights_out=weights_out)
+        if self.ln_final is not None:
+            x = self.ln_final(x)
+        return x
+
+    @property
+    def _first_attention(self) -> MultiHeadSelfAttention:
+        block = self.layers[0]
+        assert isinstance(block, TransformerBlock)
+        return block.attn

@@ -1,0 +1,66 @@
+"""The settings of the 2017 encoder-decoder."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from trafo.models.validate import require, require_choice, require_dropout, require_positive
+from trafo.nn import Kernel, check_heads
+
+Placement = Literal["post", "pre"]
+SharedEmbeddings = Literal["none", "target", "all"]
+ActivationChoice = Literal["relu", "gelu", "silu"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderDecoderConfig:
+    """The shape of an EncoderDecoder; the defaults are the paper's base model."""
+
+    source_vocab_size: int = 32_000
+    target_vocab_size: int = 32_000
+    context_length: int = 512
+    d_model: int = 512
+    num_encoder_layers: int = 6
+    num_decoder_layers: int = 6
+    num_heads: int = 8
+    d_ff: int = 2048
+    activation: ActivationChoice = "relu"
+    norm_placement: Placement = "post"
+    final_norms: bool = True
+    norm_eps: float = 1e-5
+    attention_bias: bool = False
+    head_bias: bool = False
+    shared_embeddings: SharedEmbeddings = "none"  # target: with the head; all: source too
+    padding_id: int = 0
+    dropout: float = 0.1
+    kernel: Kernel = "fused"
+
+    def __post_init__(self) -> None:
+        sizes = ("source_vocab_size", "target_vocab_size", "context_length", "d_model", "d_ff")
+        layers = ("num_encoder_layers", "num_decoder_layers", "num_heads")
+        require_positive(self, (*sizes, *layers))
+        check_heads(self.d_model, self.num_heads, None)
+        require(self.d_model % 2 == 0, f"d_model is {self.d_model}, odd", "sinusoids come in pairs")
+        require_choice(self, "activation", get_args(ActivationChoice))
+        require_choice(self, "norm_placement", get_args(Placement))
+        require_choice(self, "shared_embeddings", get_args(SharedEmbeddings))
+        require_choice(self, "kernel", get_args(Kernel))
+        require_dropout(self.dropout)
+        same = self.source_vocab_size == self.target_vocab_size
+        require(
+            same or self.shared_embeddings != "all",
+            f"vocabularies of {self.source_vocab_size} and {self.target_vocab_size} share nothing",
+            "shared_embeddings: all needs one vocabulary for both sides",
+        )
+        require(
+            self.shared_embeddings == "none" or not self.head_bias,
+            f"head_bias with shared_embeddings {self.shared_embeddings}",
+            "a shared table has no bias",
+        )
+        require(
+            0 <= self.padding_id < min(self.source_vocab_size, self.target_vocab_size),
+            f"padding_id {self.padding_id} is not in both vocabularies",
+        )
+
+    @property
+    def d_head(self) -> int:
+        return self.d_model // self.num_heads

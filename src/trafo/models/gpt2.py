@@ -1,0 +1,121 @@
+"""GPT-2 (Radford et al., 2019) in its four sizes.
+
+Learned positions, LayerNorm before each sublayer and at the end, tanh-GELU, biases everywhere but
+in the head, which is the embedding table again.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import get_args
+
+import torch
+
+from trafo.models.block import TransformerBlock
+from trafo.models.causal_lm import CausalLM
+from trafo.models.validate import require, require_choice, require_dropout, require_positive
+from trafo.nn import (
+    Embedding,
+    FeedForward,
+    Kernel,
+    LayerNorm,
+    LearnedPositions,
+    Linear,
+    MultiHeadSelfAttention,
+    check_heads,
+    truncated_normal_,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPT2Config:
+    """The shape of a GPT-2; the defaults are its smallest size."""
+
+    vocab_size: int = 50_257
+    context_length: int = 1024
+    d_model: int = 768
+    num_layers: int = 12
+    num_heads: int = 12
+    d_ff: int | None = None  # None: 4 d_model
+    tied_head: bool = True
+    norm_eps: float = 1e-5
+    dropout: float = 0.0
+    kernel: Kernel = "fused"
+
+    def __post_init__(self) -> None:
+        sizes = ("vocab_size", "context_length", "d_model", "num_layers", "num_heads")
+        require_positive(self, (*sizes, "d_ff"))
+        check_heads(self.d_model, self.num_heads, None)
+        require_choice(self, "kernel", get_args(Kernel))
+        require_dropout(self.dropout)
+        require(self.norm_eps >= 0, f"norm_eps is {self.norm_eps}", "it must not be negative")
+
+    @property
+    def d_head(self) -> int:
+        return self.d_model // self.num_heads
+
+    @property
+    def feed_forward_size(self) -> int:
+        return self.d_ff or 4 * self.d_model
+
+
+GPT2_PRESETS = {
+    "gpt2": GPT2Config(),
+    "gpt2-medium": GPT2Config(d_model=1024, num_layers=24, num_heads=16),
+    "gpt2-large": GPT2Config(d_model=1280, num_layers=36, num_heads=20),
+    "gpt2-xl": GPT2Config(d_model=1600, num_layers=48, num_heads=25),
+}
+
+
+class GPT2(CausalLM):
+    """ids (batch, seq) -> logits (batch, seq, vocab)."""
+
+    def __init__(
+        self,
+        config: GPT2Config,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        d_model, eps = config.d_model, config.norm_eps
+        super().__init__(
+            token_embeddings=Embedding(config.vocab_size, d_model, device, dtype, std=0.02),
+            position_embeddings=LearnedPositions(d_model, config.context_length, device, dtype),
+            layers=[_block(config, device, dtype) for _ in range(config.num_layers)],
+            ln_final=LayerNorm(d_model, eps, device, dtype),
+            lm_head=None if config.tied_head else Linear(d_model, config.vocab_size, device, dtype),
+            context_length=config.context_length,
+            dropout=config.dropout,
+        )
+        self.config = config
+        self._init_weights()
+
+    def _init_weights(self) -> None:
+        """N(0, 0.02^2); what adds to the stream is smaller, by the number of additions."""
+        additions = 2 * len(self.layers)
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 2:
+                adds_to_stream = name.endswith(("output_proj.weight", "ffn.w2.weight"))
+                std = 0.02 / math.sqrt(additions) if adds_to_stream else 0.02
+                truncated_normal_(parameter, std=std)
+
+
+def _block(
+    config: GPT2Config, device: torch.device | str | None, dtype: torch.dtype | None
+) -> TransformerBlock:
+    d_model, eps = config.d_model, config.norm_eps
+    attn = MultiHeadSelfAttention(
+        d_model,
+        config.num_heads,
+        bias=True,
+        dropout=config.dropout,
+        kernel=config.kernel,
+        device=device,
+        dtype=dtype,
+    )
+    ffn = FeedForward(d_model, config.feed_forward_size, "gelu_tanh", device, dtype, bias=True)
+    return TransformerBlock(
+        attn,
+        ffn,
+        LayerNorm(d_model, eps, device, dtype),
+        LayerNorm(d_model, eps, device, dtype),
+        dropout=config.dropout,
+    )

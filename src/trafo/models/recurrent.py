@@ -1,0 +1,171 @@
+"""The baseline that attention was invented for (Bahdanau, Cho and Bengio, 2015).
+
+A bidirectional GRU reads the source; at each target step the decoder's state asks, by additive
+attention, which source positions matter now: s_t = GRU([y_(t-1); c_t], s_(t-1)) with
+c_t = attention(s_(t-1), annotations). The logits come from a tanh layer over [s_t; c_t; y_(t-1)].
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import Module
+
+from trafo.models.validate import require, require_dropout, require_positive
+from trafo.nn import AdditiveAttention, Dropout, Embedding, GRUCell, Linear, length_mask, run_gru
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentConfig:
+    """The shape of a RecurrentEncoderDecoder; sequences may have any length."""
+
+    source_vocab_size: int = 32_000
+    target_vocab_size: int = 32_000
+    d_model: int = 256  # of the embeddings
+    d_hidden: int = 512  # of the decoder's state, of each encoder direction and of the attention
+    padding_id: int = 0
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        sizes = ("source_vocab_size", "target_vocab_size", "d_model", "d_hidden")
+        require_positive(self, sizes)
+        require_dropout(self.dropout)
+        require(
+            0 <= self.padding_id < min(self.source_vocab_size, self.target_vocab_size),
+            f"padding_id {self.padding_id} is not in both vocabularies",
+        )
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """The encoded source, the decoder's first state, and the keys that attention compares with."""
+
+    states: Float[Tensor, "batch source d_both"]
+    keys: Float[Tensor, "batch source d_hidden"]
+    mask: Bool[Tensor, "batch 1 source"]
+    first_state: Float[Tensor, "batch d_hidden"]
+
+
+class RecurrentCache:
+    """The decoder's state after what it wrote so far; None before the first step."""
+
+    def __init__(self) -> None:
+        self.state: Tensor | None = None
+        self.source: Annotations | None = None
+
+    def reorder(self, rows: Int[Tensor, " new_batch"]) -> None:
+        if self.state is None or self.source is None:
+            return
+        source = self.source
+        self.state = self.state[rows]
+        self.source = Annotations(
+            source.states[rows], source.keys[rows], source.mask[rows], source.first_state[rows]
+        )
+
+
+class RecurrentEncoderDecoder(Module):
+    """(source ids, target ids) -> logits for the token after each target position."""
+
+    def __init__(
+        self,
+        config: RecurrentConfig,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        d_model, d_hidden = config.d_model, config.d_hidden
+        place = (device, dtype)
+        self.source_embeddings = Embedding(config.source_vocab_size, d_model, *place)
+        self.target_embeddings = Embedding(config.target_vocab_size, d_model, *place)
+        self.encoder_forward = GRUCell(d_model, d_hidden, *place)
+        self.encoder_backward = GRUCell(d_model, d_hidden, *place)
+        self.first_state = Linear(d_hidden, d_hidden, *place, bias=True)
+        self.attention = AdditiveAttention(d_hidden, 2 * d_hidden, d_hidden, *place)
+        self.decoder = GRUCell(d_model + 2 * d_hidden, d_hidden, *place)
+        self.readout = Linear(d_hidden + 2 * d_hidden + d_model, d_model, *place, bias=True)
+        self.lm_head = Linear(d_model, config.target_vocab_size, *place)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(
+        self, source_ids: Int[Tensor, "batch source"], target_ids: Int[Tensor, "batch target"]
+    ) -> Float[Tensor, "batch target vocab"]:
+        return self.decode(target_ids, self.encode(source_ids))
+
+    def encode(self, source_ids: Int[Tensor, "batch source"]) -> Annotations:
+        """Each position is annotated with what stands before and what stands after it."""
+        real = source_ids != self.config.padding_id
+        x = self.dropout(self.source_embeddings(source_ids))
+        before = run_gru(self.encoder_forward, x, real)
+        after = run_gru(self.encoder_backward, x, real, reverse=True)
+        states = torch.cat([before, after], dim=-1)
+        return Annotations(
+            states=states,
+            keys=self.attention.k_proj(states),
+            mask=real[:, None, :],
+            first_state=torch.tanh(self.first_state(after[:, 0])),
+        )
+
+    def decode(
+        self,
+        target_ids: Int[Tensor, "batch target"],
+        memory: Annotations,
+        *,
+        cache: RecurrentCache | None = None,
+        lengths: Int[Tensor, " batch"] | None = None,
+        cross_weights: list[Tensor] | None = None,
+    ) -> Float[Tensor, "batch target vocab"]:
+        """Logits after each target position; a `cache` goes on where its last step ended."""
+        states = self.hidden_states(
+            target_ids, memory, cache=cache, lengths=lengths, cross_weights=cross_weights
+        )
+        return self.logits(states)
+
+    def hidden_states(
+        self,
+        target_ids: Int[Tensor, "batch target"],
+        memory: Annotations,
+        *,
+        cache: RecurrentCache | None = None,
+        lengths: Int[Tensor, " batch"] | None = None,
+        cross_weights: list[Tensor] | None = None,
+    ) -> Float[Tensor, "batch target d_model"]:
+        """The decoder without the head. `cross_weights` receives (batch, 1, source) a step."""
+        memory = memory if cache is None or cache.source is None else cache.source
+        state = memory.first_state if cache is None or cache.state is None else cache.state
+        words = self.dropout(self.target_embeddings(target_ids))
+        real = _real(target_ids, lengths)
+        outputs = []
+        for i in range(target_ids.shape[1]):
+            word = words[:, i]
+            context = self.attention.attend(
+                state[:, None], memory.keys, memory.states, memory.mask, weights_out=cross_weights
+            )[:, 0]
+            new = self.decoder(torch.cat([word, context], dim=-1), state)
+            outputs.append(torch.cat([new, context, word], dim=-1))
+            state = torch.where(real[:, i, None], new, state)
+        if cache is not None:
+            cache.state, cache.source = state.detach(), memory
+        out: Tensor = self.dropout(torch.tanh(self.readout(torch.stack(outputs, dim=1))))
+        return out
+
+    def logits(self, states: Float[Tensor, "*lead d_model"]) -> Float[Tensor, "*lead vocab"]:
+        out: Tensor = self.lm_head(states)
+        return out
+
+    @property
+    def head_weight(self) -> Float[Tensor, "vocab d_model"]:
+        return self.lm_head.weight
+
+    def make_cache(self, batch: int, capacity: int | None = None) -> RecurrentCache:
+        """A state is all there is to keep, however many tokens there were."""
+        return RecurrentCache()
+
+
+def _real(
+    ids: Int[Tensor, "batch seq"], lengths: Int[Tensor, " batch"] | None
+) -> Bool[Tensor, "batch seq"]:
+    if lengths is None:
+        return torch.ones_like(ids, dtype=torch.bool)
+    return length_mask(lengths, ids.shape[1])

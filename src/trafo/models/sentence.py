@@ -1,0 +1,48 @@
+"""One vector for a sentence: pool the states of an encoder or a language model."""
+
+from typing import Literal
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from trafo.errors import ConfigError
+from trafo.models.causal_lm import CausalLM
+from trafo.models.encoder_decoder import EncoderDecoder
+from trafo.models.recurrent import RecurrentEncoderDecoder
+
+Pooling = Literal["first", "mean", "max"]
+
+
+def pool(
+    states: Float[Tensor, "batch seq d_model"],
+    real: Bool[Tensor, "batch seq"],
+    how: Pooling = "mean",
+) -> Float[Tensor, "batch d_model"]:
+    """First real position, or mean or maximum over the real ones; zeros for a row without any."""
+    some = real.any(-1, keepdim=True)
+    if how == "first":
+        first = real.to(states.dtype).argmax(-1)
+        pooled = states[range(len(states)), first]
+    elif how == "mean":
+        shares = real / real.sum(-1, keepdim=True).clamp(min=1)
+        pooled = (states * shares[..., None].to(states.dtype)).sum(1)
+    elif how == "max":
+        pooled = states.masked_fill(~real[..., None], float("-inf")).amax(1)
+    else:
+        raise ConfigError(f"pooling is {how!r}", hint="choose one of first, mean, max")
+    return pooled.where(some, 0.0)
+
+
+def sentence_vectors(
+    model: CausalLM | EncoderDecoder | RecurrentEncoderDecoder,
+    ids: Int[Tensor, "batch seq"],
+    real: Bool[Tensor, "batch seq"],
+    how: Pooling = "mean",
+) -> Float[Tensor, "batch d_model"]:
+    """A vector for each right-padded row; `real` is False for padding.
+
+    In a language model the first position has seen nothing else: prefer mean or max there.
+    """
+    if isinstance(model, CausalLM):
+        return pool(model.hidden_states(ids), real, how)
+    return pool(model.encode(ids).states, real, how)

@@ -1,0 +1,200 @@
+"""TransformerLM: the decoder-only language model of today, with a switch for each choice in it.
+
+Token embedding, pre-norm blocks of causal attention with rotary positions and SwiGLU, final
+RMSNorm, untied head (the shape of Touvron et al., 2023). Every part can be swapped by a config
+field, to see what it is good for.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch.nn import Module
+
+from trafo.models.block import TransformerBlock
+from trafo.models.causal_lm import CausalLM
+from trafo.models.validate import require, require_choice, require_dropout, require_positive
+from trafo.nn import (
+    Embedding,
+    FeedForward,
+    FeedForwardName,
+    Kernel,
+    LayerNorm,
+    LearnedPositions,
+    Linear,
+    MultiHeadSelfAttention,
+    NormPlacement,
+    RMSNorm,
+    RotaryPositionalEmbedding,
+    SinusoidalPositions,
+    SwiGLU,
+    check_heads,
+    default_d_ff,
+)
+
+NormName = Literal["rmsnorm", "layernorm"]
+PositionsName = Literal["rope", "none", "sinusoidal", "learned"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerLMConfig:
+    """The shape of a TransformerLM and its switches."""
+
+    vocab_size: int = 10_000
+    context_length: int = 256
+    d_model: int = 512
+    num_layers: int = 4
+    num_heads: int = 16
+    d_ff: int | None = None  # None: 8/3 d_model for SwiGLU, 4 d_model for the others
+    rope_theta: float = 10_000.0
+    norm_placement: NormPlacement = "pre"
+    norm: NormName = "rmsnorm"
+    norm_eps: float = 1e-5
+    positions: PositionsName = "rope"
+    feed_forward: FeedForwardName = "swiglu"
+    tied_head: bool = False
+    num_kv_heads: int | None = None  # None: as many as heads
+    qk_norm: bool = False
+    window: int | None = None  # None: attend to everything before
+    dropout: float = 0.0
+    kernel: Kernel = "fused"  # how attention is computed; the numbers are the same
+
+    def __post_init__(self) -> None:
+        sizes = ("vocab_size", "context_length", "d_model", "num_layers", "num_heads")
+        require_positive(self, (*sizes, "d_ff", "num_kv_heads", "window"))
+        check_heads(self.d_model, self.num_heads, self.num_kv_heads)
+        require_choice(self, "norm_placement", get_args(NormPlacement))
+        require_choice(self, "norm", get_args(NormName))
+        require_choice(self, "positions", get_args(PositionsName))
+        require_choice(self, "feed_forward", get_args(FeedForwardName))
+        require_choice(self, "kernel", get_args(Kernel))
+        require_dropout(self.dropout)
+        require(self.rope_theta > 0, f"rope_theta is {self.rope_theta}", "it must be above 0")
+        require(self.norm_eps >= 0, f"norm_eps is {self.norm_eps}", "it must not be negative")
+        require(
+            self.positions != "rope" or self.d_head % 2 == 0,
+            f"rotary positions need an even head size, d_model / num_heads is {self.d_head}",
+            "change d_model or num_heads, or choose other positions",
+        )
+
+    @property
+    def d_head(self) -> int:
+        return self.d_model // self.num_heads
+
+    @property
+    def feed_forward_size(self) -> int:
+        return self.d_ff or default_d_ff(self.feed_forward, self.d_model)
+
+
+class TransformerLM(CausalLM):
+    """ids (batch, seq) -> logits (batch, seq, vocab). `switches` are the config's other fields."""
+
+    def __init__(
+        self,
+        vocab_size: int,
+        context_length: int,
+        d_model: int,
+        num_layers: int,
+        num_heads: int,
+        d_ff: int | None = None,
+        rope_theta: float = 10_000.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **switches: Any,
+    ) -> None:
+        config = TransformerLMConfig(
+            vocab_size=vocab_size,
+            context_length=context_length,
+            d_model=d_model,
+            num_layers=num_layers,
+            num_heads=num_heads,
+            d_ff=d_ff,
+            rope_theta=rope_theta,
+            **switches,
+        )
+        # A tied table is also the head: with N(0, 1) entries the first logits would be huge.
+        std = d_model**-0.5 if config.tied_head else 1.0
+        rope = _rope(config, device)
+        super().__init__(
+            token_embeddings=Embedding(vocab_size, d_model, device, dtype, std=std),
+            position_embeddings=_added_positions(config, device, dtype),
+            layers=[_block(config, rope, device, dtype) for _ in range(num_layers)],
+            # After post-norm blocks the stream is normed already.
+            ln_final=_norm(config, device, dtype) if config.norm_placement == "pre" else None,
+            lm_head=None if config.tied_head else Linear(d_model, vocab_size, device, dtype),
+            context_length=context_length,
+            dropout=config.dropout,
+        )
+        self.config = config
+
+    @staticmethod
+    def from_config(
+        config: TransformerLMConfig,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> "TransformerLM":
+        return TransformerLM(**dataclasses.asdict(config), device=device, dtype=dtype)
+
+
+Device = torch.device | str | None
+Dtype = torch.dtype | None
+
+
+def _rope(config: TransformerLMConfig, device: Device) -> RotaryPositionalEmbedding | None:
+    """One table for all layers."""
+    if config.positions != "rope":
+        return None
+    return RotaryPositionalEmbedding(
+        config.rope_theta, config.d_head, config.context_length, device
+    )
+
+
+def _added_positions(config: TransformerLMConfig, device: Device, dtype: Dtype) -> Module | None:
+    if config.positions == "sinusoidal":
+        return SinusoidalPositions(config.d_model, config.context_length, device)
+    if config.positions == "learned":
+        return LearnedPositions(config.d_model, config.context_length, device, dtype)
+    return None
+
+
+def _norm(config: TransformerLMConfig, device: Device, dtype: Dtype) -> Module | None:
+    if config.norm_placement == "none":
+        return None
+    kind = RMSNorm if config.norm == "rmsnorm" else LayerNorm
+    return kind(config.d_model, config.norm_eps, device, dtype)
+
+
+def _feed_forward(config: TransformerLMConfig, device: Device, dtype: Dtype) -> Module:
+    d_model, d_ff = config.d_model, config.feed_forward_size
+    if config.feed_forward == "swiglu":
+        return SwiGLU(d_model, d_ff, device, dtype)
+    return FeedForward(d_model, d_ff, config.feed_forward, device, dtype)
+
+
+def _block(
+    config: TransformerLMConfig,
+    rope: RotaryPositionalEmbedding | None,
+    device: Device,
+    dtype: Dtype,
+) -> TransformerBlock:
+    attn = MultiHeadSelfAttention(
+        config.d_model,
+        config.num_heads,
+        rope=rope,
+        num_kv_heads=config.num_kv_heads,
+        window=config.window,
+        qk_norm=config.qk_norm,
+        dropout=config.dropout,
+        kernel=config.kernel,
+        device=device,
+        dtype=dtype,
+    )
+    return TransformerBlock(
+        attn,
+        _feed_forward(config, device, dtype),
+        _norm(config, device, dtype),
+        _norm(config, device, dtype),
+        norm_placement=config.norm_placement,
+        dropout=config.dropout,
+    )

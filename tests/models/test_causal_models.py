@@ -1,0 +1,194 @@
+"""What holds for every decoder-only model and every switch."""
+
+import pytest
+import torch
+
+from trafo.errors import ConfigError, InputError
+from trafo.models import GPT2, GPT2_PRESETS, GPT2Config, TransformerLM, TransformerLMConfig
+
+SHAPE = {
+    "vocab_size": 17,
+    "context_length": 12,
+    "d_model": 16,
+    "num_layers": 2,
+    "num_heads": 4,
+    "d_ff": 24,
+}
+SWITCHES = [
+    {},
+    {"norm_placement": "post"},
+    {"norm_placement": "none"},
+    {"norm": "layernorm"},
+    {"positions": "none"},
+    {"positions": "sinusoidal"},
+    {"positions": "learned"},
+    {"feed_forward": "silu"},
+    {"feed_forward": "gelu"},
+    {"feed_forward": "relu"},
+    {"feed_forward": "relu2"},
+    {"tied_head": True},
+    {"num_kv_heads": 1},
+    {"num_kv_heads": 2, "qk_norm": True},
+    {"window": 3},
+    {"kernel": "readable"},
+    {"window": 4, "kernel": "readable", "num_kv_heads": 2},
+]
+
+
+def name(switches):
+    return "-".join(f"{key}={value}" for key, value in switches.items()) or "plain"
+
+
+@pytest.fixture(params=[*SWITCHES, "gpt2"], ids=lambda p: p if isinstance(p, str) else name(p))
+def model(request):
+    if request.param == "gpt2":
+        return GPT2(GPT2Config(**SHAPE)).eval()
+    return TransformerLM(**SHAPE, rope_theta=100.0, **request.param).eval()
+
+
+def test_logits_have_the_right_shape_and_every_parameter_learns(model):
+    logits = model(torch.randint(17, (3, 12)))
+    assert logits.shape == (3, 12, 17)
+    logits.square().mean().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+@torch.no_grad()
+def test_nobody_sees_the_future(model):
+    ids = torch.randint(17, (2, 12))
+    changed = ids.clone()
+    changed[:, 7:] = (ids[:, 7:] + 1) % 17
+    assert torch.equal(model(ids)[:, :7], model(changed)[:, :7])
+    assert not torch.allclose(model(ids)[:, 7:], model(changed)[:, 7:])
+
+
+@torch.no_grad()
+def test_padding_does_not_change_real_tokens(model):
+    ids = torch.randint(17, (2, 12))
+    alone = model(ids[:, :5])
+    torch.testing.assert_close(model(ids)[:, :5], alone, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_cached_equals_uncached(model):
+    ids = torch.randint(17, (2, 12))
+    cache = model.make_cache(2)
+    pieces = [model(piece, cache=cache) for piece in ids.split([4, 1, 3, 1, 1, 2], dim=1)]
+    torch.testing.assert_close(torch.cat(pieces, 1), model(ids), atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_cached_equals_uncached_for_rows_of_different_lengths(model):
+    ids = torch.randint(17, (3, 12))
+    whole = model(ids)
+    lengths, rows = torch.tensor([2, 6, 5]), torch.arange(3)
+    cache = model.make_cache(3)
+    prompt = ids[:, :6].clone()
+    prompt[0, 2:] = 0  # padding, never to be seen
+    prompt[2, 5:] = 0
+    first = model(prompt, cache=cache, lengths=lengths)
+    torch.testing.assert_close(
+        first[rows, lengths - 1], whole[rows, lengths - 1], atol=1e-5, rtol=1e-5
+    )
+    for _ in range(6):
+        at = cache.lengths.clone()
+        out = model(ids[rows, at][:, None], cache=cache)
+        torch.testing.assert_close(out[:, 0], whole[rows, at], atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_attention_weights_on_request(model):
+    ids = torch.randint(17, (2, 9))
+    weights = []
+    logits = model(ids, weights_out=weights)
+    torch.testing.assert_close(logits, model(ids), atol=1e-5, rtol=1e-5)
+    assert [w.shape for w in weights] == [(2, 4, 9, 9)] * 2
+    torch.testing.assert_close(weights[1].sum(-1), torch.ones(2, 4, 9))
+
+
+@torch.no_grad()
+def test_bfloat16_in_bfloat16_out(model):
+    ids = torch.randint(17, (2, 12))
+    exact = model(ids)
+    rounded = model.to(torch.bfloat16)(ids)
+    assert rounded.dtype == torch.bfloat16
+    assert (rounded.float() - exact).abs().max() < 0.1 * exact.abs().max()
+
+
+def test_an_input_longer_than_the_context_is_refused(model):
+    with pytest.raises(InputError, match="13 tokens, more than the context of 12"):
+        model(torch.zeros(1, 13, dtype=torch.long))
+
+
+def test_parameter_names_are_the_documented_ones():
+    per_layer = ["attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.output_proj"]
+    per_layer += ["ln1", "ln2", "ffn.w1", "ffn.w2", "ffn.w3"]
+    expected = {"token_embeddings.weight", "ln_final.weight", "lm_head.weight"}
+    expected |= {f"layers.{i}.{part}.weight" for i in range(2) for part in per_layer}
+    assert set(TransformerLM(**SHAPE, rope_theta=1e4).state_dict()) == expected
+
+
+def test_positional_arguments_are_the_documented_ones():
+    model = TransformerLM(17, 12, 16, 2, 4, 24, 10_000.0)
+    assert model.config == TransformerLMConfig(**SHAPE)
+    again = TransformerLM.from_config(model.config)
+    again.load_state_dict(model.state_dict())
+    ids = torch.randint(17, (1, 12))
+    assert torch.equal(again(ids), model(ids))
+
+
+def test_layers_share_one_rotary_table():
+    model = TransformerLM(**SHAPE)
+    assert model.layers[0].attn.rope is model.layers[1].attn.rope
+
+
+def test_dropout_acts_in_training_only():
+    model = TransformerLM(**SHAPE, dropout=0.5)
+    ids = torch.randint(17, (2, 12))
+    assert not torch.equal(model(ids), model(ids))
+    model.eval()
+    assert torch.equal(model(ids), model(ids))
+
+
+def test_size_of_gpt2_xl_shape_without_tying():
+    """50,257 x 1,600 twice, and in each of 48 layers four 1600^2, three 1600 x 6400, two norms."""
+    config = {"vocab_size": 50_257, "context_length": 1024, "d_model": 1600, "num_layers": 48}
+    model = TransformerLM(**config, num_heads=25, d_ff=6400, device="meta")
+    assert sum(p.numel() for p in model.parameters()) == 2_127_057_600
+
+
+@pytest.mark.parametrize(
+    ("preset", "count"),
+    [
+        ("gpt2", 124_439_808),
+        ("gpt2-medium", 354_823_168),
+        ("gpt2-large", 774_030_080),
+        ("gpt2-xl", 1_557_611_200),
+    ],
+)
+def test_sizes_of_the_gpt2_presets(preset, count):
+    model = GPT2(GPT2_PRESETS[preset], device="meta")
+    assert sum(p.numel() for p in model.parameters()) == count
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"d_model": 18}, "d_model 18 is not divisible by num_heads 4"),
+        ({"d_model": 12}, "even head size, d_model / num_heads is 3"),
+        ({"vocab_size": 0}, "vocab_size is 0"),
+        ({"context_length": -1}, "context_length is -1"),
+        ({"num_kv_heads": 3}, "num_kv_heads 3 does not divide num_heads 4"),
+        ({"window": 0}, "window is 0"),
+        ({"dropout": 1.0}, "dropout is 1.0"),
+        ({"rope_theta": 0.0}, "rope_theta is 0.0"),
+    ],
+)
+def test_what_cannot_work_is_said_in_one_line(fields, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        TransformerLMConfig(**{**SHAPE, **fields})
+    assert "\n" not in str(caught.value)
+
+
+def test_odd_heads_are_fine_without_rotation():
+    TransformerLMConfig(**{**SHAPE, "d_model": 12}, positions="learned")
