@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trafo.errors import FormatError, InputError, TrafoError
-from trafo.tokenizer.byte_alphabet import from_printable, to_printable
+from trafo.tokenizer.formats.byte_alphabet import from_printable, to_printable
 from trafo.tokenizer.files import (
     detect_format,
     load_any,
@@ -21,9 +21,9 @@ from trafo.tokenizer.files import (
     save_as,
     save_folder,
 )
-from trafo.tokenizer.format_gpt2 import read_gpt2, write_gpt2
-from trafo.tokenizer.format_huggingface import read_huggingface, write_huggingface
-from trafo.tokenizer.format_tiktoken import read_tiktoken, recover_merges, write_tiktoken
+from trafo.tokenizer.formats.gpt2 import read_gpt2, write_gpt2
+from trafo.tokenizer.formats.huggingface import read_huggingface, write_huggingface
+from trafo.tokenizer.formats.tiktoken import read_tiktoken, recover_merges, write_tiktoken
 from trafo.tokenizer.parts import TokenizerParts, content_hash, with_special_tokens
 from trafo.tokenizer.patterns import PATTERN_NAMES, pattern_regex
 from trafo.tokenizer.reference import encode_reference, train_bpe_reference

@@ -9,34 +9,14 @@ reading saved counts back and merging spilled ones are all the same act.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from trafo.tokenizer.kernels import kernel
-from trafo.tokenizer.scan import OFFSET_MASK, Scanner
-from trafo.tokenizer.scan_gpt2 import Ends
-from trafo.tokenizer.specials import Cuts
-from trafo.tokenizer.utf8 import Bytes
-from trafo.tokenizer.word_table import (
-    BATCH,
-    LENGTH,
-    LONG,
-    SLOT,
-    Batch,
-    Slots,
-    WordTable,
-    add_word,
-    find_word,
-    has_room,
-    long_word,
-    make_keys,
-    new_batch,
-    new_table,
-    rehash,
-)
+from trafo.tokenizer.kernels.count import Counts, count_words, export_words, text_size
+from trafo.tokenizer.kernels.scan import OFFSET_MASK, Cuts
+from trafo.tokenizer.kernels.scan_gpt2 import Ends
+from trafo.tokenizer.kernels.utf8 import Bytes
+from trafo.tokenizer.kernels.word_table import SLOT, WordTable, new_batch, new_table, rehash
+from trafo.tokenizer.scan import Scanner
 
-Counts = NDArray[np.int64]
-
-COUNT = 2  # where in a slot the count stands
 _FIRST_CAPACITY = 1 << 16  # slots: small tables stay in the cache
 _FIRST_ARENA = 1 << 16
 _ONE_EACH = np.zeros(0, np.int64)
@@ -89,7 +69,7 @@ class WordCounter:
     def _add(self, data: Bytes, start: int, ends: Ends, weights: Counts) -> None:
         done = 0
         while True:
-            done, start = _count_words(data, start, ends, done, weights, *self._table, self._batch)
+            done, start = count_words(data, start, ends, done, weights, *self._table, self._batch)
             if done == len(ends):
                 return
             needed = (int(ends[done]) & OFFSET_MASK) - start
@@ -97,11 +77,13 @@ class WordCounter:
 
     def export(self) -> WordCounts:
         """What was counted, in no particular order."""
-        num_words, num_bytes = len(self), int(_text_size(*self._table[:2]))
+        num_words, num_bytes = len(self), int(text_size(*self._table[:2]))
         words = WordCounts(
-            np.empty(num_bytes, np.uint8), np.empty(num_words, np.int64), np.empty(num_words, np.int64)
+            np.empty(num_bytes, np.uint8),
+            np.empty(num_words, np.int64),
+            np.empty(num_words, np.int64),
         )
-        _export(*self._table[:2], words.text, words.ends, words.counts)
+        export_words(*self._table[:2], words.text, words.ends, words.counts)
         words.text.flags.writeable = False  # as all text that kernels read
         return words
 
@@ -118,73 +100,3 @@ def _grown(table: WordTable, needed: int) -> WordTable:
         larger_arena[: arena.size] = arena
         arena = larger_arena
     return WordTable(slots, arena, used)
-
-
-@kernel
-def _count_words(
-    data: Bytes,
-    start: int,
-    ends: Ends,
-    done: int,
-    weights: Counts,
-    slots: Slots,
-    arena: Bytes,
-    used: Counts,
-    batch: Batch,
-) -> tuple[int, int]:
-    """Add the words ends[done:], the first of which begins at `start`, to the table.
-
-    No weights: each counts once. Returns how many are done and where the next one begins; it is
-    not all of them if the table or the arena must grow first.
-    """
-    while done < ends.size:
-        num_words = min(BATCH, ends.size - done)
-        make_keys(data, start, ends, done, num_words, slots, batch)
-        for i in range(num_words):
-            length = np.int64(batch[LENGTH, i])
-            if length > 0:
-                slot = find_word(data, batch, i, slots, arena)
-                if slot < 0:
-                    if not has_room(slots, arena, used, length):
-                        return done, start
-                    slot = -1 - slot
-                    add_word(data, batch, i, slot, slots, arena, used)
-                weight = weights[done] if weights.size else 1
-                slots[slot + COUNT] += np.uint64(weight)
-            start = ends[done] & OFFSET_MASK
-            done += 1
-    return done, start
-
-
-@kernel
-def _text_size(slots: Slots, arena: Bytes) -> int:
-    size = 0
-    for slot in range(0, slots.size, SLOT):
-        key1 = slots[slot + 1]
-        if key1 >= LONG:
-            size += long_word(arena, key1)[1]
-        else:
-            size += np.int64(key1 >> np.uint64(56))
-    return size
-
-
-@kernel
-def _export(slots: Slots, arena: Bytes, text: Bytes, ends: Ends, counts: Counts) -> None:
-    index = size = 0
-    for slot in range(0, slots.size, SLOT):
-        key1 = slots[slot + 1]
-        if key1 == 0:
-            continue
-        if key1 >= LONG:
-            start, length = long_word(arena, key1)
-            for i in range(length):
-                text[size + i] = arena[start + i]
-        else:
-            length = np.int64(key1 >> np.uint64(56))
-            for i in range(length):
-                shift = np.uint64(8 * (i & 7))
-                text[size + i] = np.uint8(slots[slot + (i >> 3)] >> shift & np.uint64(255))
-        size += length
-        ends[index] = size
-        counts[index] = np.int64(slots[slot + COUNT])
-        index += 1

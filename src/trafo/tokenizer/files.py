@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trafo.errors import FormatError, InputError, StorageError
-from trafo.tokenizer.format_gpt2 import read_gpt2, write_gpt2
-from trafo.tokenizer.format_huggingface import read_huggingface, write_huggingface
-from trafo.tokenizer.format_tiktoken import read_tiktoken, write_tiktoken
-from trafo.tokenizer.json_files import read_json, write_json
+from trafo.tokenizer.formats.gpt2 import read_gpt2, write_gpt2
+from trafo.tokenizer.formats.huggingface import read_huggingface, write_huggingface
+from trafo.tokenizer.formats.json_files import read_json, write_json
+from trafo.tokenizer.formats.tiktoken import read_tiktoken, write_tiktoken
 from trafo.tokenizer.parts import TokenizerParts, check_id, content_hash, with_special_tokens
 
 Format = Literal["trafo", "gpt2", "huggingface", "tiktoken"]

@@ -1,13 +1,13 @@
 """The arrays behind `merge.py`, made from word counts and grown as needed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trafo.errors import InputError
 from trafo.tokenizer.count import WordCounts
-from trafo.tokenizer.merge import (
+from trafo.tokenizer.kernels.merge import (
     DONE,
     NONE,
     NUM_BYTES,
@@ -19,7 +19,7 @@ from trafo.tokenizer.merge import (
     list_places,
     run_merges,
 )
-from trafo.tokenizer.pair_heap import Heap, Pairs, Symbols, push
+from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, push
 
 _MERGES_AT_ONCE = 500  # between two reports of progress
 _NUM_BYTE_PAIRS = NUM_BYTES * NUM_BYTES
@@ -43,9 +43,7 @@ class Merger:
         total = int(self._pairs.size.sum())
         longest = int(self._pairs.size.max())
         self._places = Places(np.empty(2 * total, np.uint32), np.empty(2 * total, np.int64))
-        list_places(
-            self._cells, words.ends, words.counts, self._pairs, num_pairs, self._places
-        )
+        list_places(self._cells, words.ends, words.counts, self._pairs, num_pairs, self._places)
         self._symbols = _new_symbols(most_merges)
         num_symbols = NUM_BYTES + most_merges + 1
         self._births = Births(
@@ -101,9 +99,7 @@ class Merger:
         offsets = self._symbols.offset[: num_symbols + 1].tolist()
         symbols = [text[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
         parts = self._merges[: 2 * num_merges].tolist()
-        return [
-            (symbols[a], symbols[b]) for a, b in zip(parts[::2], parts[1::2], strict=True)
-        ]
+        return [(symbols[a], symbols[b]) for a, b in zip(parts[::2], parts[1::2], strict=True)]
 
 
 def _doubled(array: NDArray[np.generic]) -> NDArray[np.generic]:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trafo.tokenizer.kernels import kernel
-from trafo.tokenizer.utf8 import Bytes
+from trafo.tokenizer.kernels.compile import kernel
+from trafo.tokenizer.kernels.utf8 import Bytes
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -94,7 +94,12 @@ def _sink(heap: Heap, size: int, count: int, pair: int, pairs: Pairs, symbols: S
             break
         for child in range(best + 1, min(best + _ARITY, size)):
             if _better(
-                heap.count[child], heap.pair[child], heap.count[best], heap.pair[best], pairs, symbols
+                heap.count[child],
+                heap.pair[child],
+                heap.count[best],
+                heap.pair[best],
+                pairs,
+                symbols,
             ):
                 best = child
         if not _better(heap.count[best], heap.pair[best], count, pair, pairs, symbols):

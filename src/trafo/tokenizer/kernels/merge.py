@@ -21,10 +21,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trafo.tokenizer.kernels import kernel
-from trafo.tokenizer.pair_heap import Heap, Pairs, Symbols, pop_best, push
-from trafo.tokenizer.scan_gpt2 import Ends
-from trafo.tokenizer.utf8 import Bytes
+from trafo.tokenizer.kernels.compile import kernel
+from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, pop_best, push
+from trafo.tokenizer.kernels.scan_gpt2 import Ends
+from trafo.tokenizer.kernels.utf8 import Bytes
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -54,7 +54,9 @@ class Births(NamedTuple):
 
 
 @kernel
-def lay_out(text: Bytes, ends: Ends, cells: Int32s, ids: Int32s, pairs: Pairs, counts: Int64s) -> int:
+def lay_out(
+    text: Bytes, ends: Ends, cells: Int32s, ids: Int32s, pairs: Pairs, counts: Int64s
+) -> int:
     """Write the words to the cells and number their byte pairs; returns how many pairs."""
     num_pairs = 0
     cells[0] = cells[1] = NONE
@@ -108,7 +110,9 @@ def list_places(
 
 
 @kernel
-def _pair_of(known: Int32s, symbol: int, left: int, right: int, pairs: Pairs, num_pairs: int) -> int:
+def _pair_of(
+    known: Int32s, symbol: int, left: int, right: int, pairs: Pairs, num_pairs: int
+) -> int:
     """The pair that `symbol` makes with the new one; a pair not met before becomes `num_pairs`."""
     if known[symbol] == NONE:
         known[symbol] = num_pairs

@@ -17,12 +17,12 @@ shifts and ands. ASCII masks come from vector compares, others from one characte
 """
 
 import numpy as np
-from trafo.tokenizer.kernels import kernel
 from numpy.typing import NDArray
 
-from trafo.tokenizer.bits import ascii_masks, trailing_zeros
-from trafo.tokenizer.unicode_classes import LETTER, NEWLINE, NUMBER, SPACE, UPPER
-from trafo.tokenizer.utf8 import Bytes, character_at
+from trafo.tokenizer.kernels.bits import ascii_masks, trailing_zeros
+from trafo.tokenizer.kernels.compile import kernel
+from trafo.tokenizer.kernels.unicode_classes import LETTER, NEWLINE, NUMBER, SPACE, UPPER
+from trafo.tokenizer.kernels.utf8 import Bytes, character_at
 
 Ends = NDArray[np.int64]
 

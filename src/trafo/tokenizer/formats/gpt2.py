@@ -11,8 +11,8 @@ from typing import Any
 
 from trafo.errors import FormatError
 from trafo.runtime.atomic import atomic_write
-from trafo.tokenizer.byte_alphabet import from_printable, to_printable
-from trafo.tokenizer.json_files import read_json, read_text, write_json
+from trafo.tokenizer.formats.byte_alphabet import from_printable, to_printable
+from trafo.tokenizer.formats.json_files import read_json, read_text, write_json
 from trafo.tokenizer.parts import TokenizerParts, check_id, with_special_tokens
 
 _VERSION_LINE = "#version: 0.2\n"

@@ -1,10 +1,10 @@
 """UTF-8 inside the kernels: one character at a time, and where a text stops being UTF-8."""
 
 import numpy as np
-from trafo.tokenizer.kernels import kernel
 from numpy.typing import NDArray
 
-from trafo.tokenizer.bits import ascii_masks
+from trafo.tokenizer.kernels.bits import ascii_masks
+from trafo.tokenizer.kernels.compile import kernel
 
 Bytes = NDArray[np.uint8]
 

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from trafo.errors import FormatError
-from trafo.tokenizer.byte_alphabet import to_printable
-from trafo.tokenizer.format_gpt2 import parse_merges, parse_vocab
-from trafo.tokenizer.huggingface_split import pattern_of_pre_tokenizer, pre_tokenizer_of_pattern
-from trafo.tokenizer.json_files import read_json, write_json
+from trafo.tokenizer.formats.byte_alphabet import to_printable
+from trafo.tokenizer.formats.gpt2 import parse_merges, parse_vocab
+from trafo.tokenizer.formats.huggingface_split import (
+    pattern_of_pre_tokenizer,
+    pre_tokenizer_of_pattern,
+)
+from trafo.tokenizer.formats.json_files import read_json, write_json
 from trafo.tokenizer.parts import TokenizerParts, check_id, with_special_tokens
 
 _BYTE_LEVEL_DECODER = {  # only the type matters, but the others must be there

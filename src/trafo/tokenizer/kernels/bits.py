@@ -16,7 +16,9 @@ _WORD = ir.IntType(64)
 _LANES = ir.VectorType(_BYTE, 64)
 
 
-def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any, target: Any) -> Any:
+def _pointer(
+    context: Any, builder: Any, array_type: Any, array: Any, index: Any, target: Any
+) -> Any:
     """The address of array[index], as a pointer to `target`."""
     base = context.make_array(array_type)(context, builder, array).data
     address = builder.gep(builder.bitcast(base, _BYTE.as_pointer()), [index])
@@ -77,7 +79,9 @@ def ascii_masks(typing_context: Any, data: Any, index: Any) -> Any:
     result = types.UniTuple(types.uint64, 6)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        block = builder.load(_pointer(context, builder, signature.args[0], args[0], args[1], _LANES))
+        block = builder.load(
+            _pointer(context, builder, signature.args[0], args[0], args[1], _LANES)
+        )
         block.align = 1
 
         def all_lanes(value: int) -> Any:

@@ -18,11 +18,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trafo.tokenizer.bits import load8, prefetch
-from trafo.tokenizer.kernels import kernel
-from trafo.tokenizer.scan import OFFSET_MASK, SPECIAL_SHIFT
-from trafo.tokenizer.scan_gpt2 import Ends
-from trafo.tokenizer.utf8 import Bytes
+from trafo.tokenizer.kernels.bits import load8, prefetch
+from trafo.tokenizer.kernels.compile import kernel
+from trafo.tokenizer.kernels.scan import OFFSET_MASK, SPECIAL_SHIFT
+from trafo.tokenizer.kernels.scan_gpt2 import Ends
+from trafo.tokenizer.kernels.utf8 import Bytes
 
 Slots = NDArray[np.uint64]
 Batch = NDArray[np.uint64]  # (5, BATCH): one column a word

@@ -8,8 +8,8 @@ that the work grows with n log n.
 import numpy as np
 from numpy.typing import NDArray
 
-from trafo.tokenizer.kernels import kernel
-from trafo.tokenizer.utf8 import Bytes
+from trafo.tokenizer.kernels.compile import kernel
+from trafo.tokenizer.kernels.utf8 import Bytes
 
 Ids = NDArray[np.uint32]
 MergeTable = NDArray[np.uint64]  # open addressing, two to a slot: (left, right), (rank, merged id)
@@ -161,7 +161,13 @@ def _encode_long(length: int, table: MergeTable, ids: Ids, scratch: Scratch) -> 
 
 @kernel
 def encode_word(
-    data: Bytes, start: int, length: int, byte_ids: Ids, table: MergeTable, ids: Ids, scratch: Scratch
+    data: Bytes,
+    start: int,
+    length: int,
+    byte_ids: Ids,
+    table: MergeTable,
+    ids: Ids,
+    scratch: Scratch,
 ) -> int:
     """Write the ids of data[start : start + length] to `ids`; returns how many.
 

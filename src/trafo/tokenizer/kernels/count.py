@@ -1,0 +1,96 @@
+"""The loops of counting: words into the table, the table out again."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trafo.tokenizer.kernels.compile import kernel
+from trafo.tokenizer.kernels.scan import OFFSET_MASK
+from trafo.tokenizer.kernels.scan_gpt2 import Ends
+from trafo.tokenizer.kernels.utf8 import Bytes
+from trafo.tokenizer.kernels.word_table import (
+    BATCH,
+    LENGTH,
+    LONG,
+    SLOT,
+    Batch,
+    Slots,
+    add_word,
+    find_word,
+    has_room,
+    long_word,
+    make_keys,
+)
+
+Counts = NDArray[np.int64]
+
+COUNT = 2  # where in a slot the count stands
+
+
+@kernel
+def count_words(
+    data: Bytes,
+    start: int,
+    ends: Ends,
+    done: int,
+    weights: Counts,
+    slots: Slots,
+    arena: Bytes,
+    used: Counts,
+    batch: Batch,
+) -> tuple[int, int]:
+    """Add the words ends[done:], the first of which begins at `start`, to the table.
+
+    No weights: each counts once. Returns how many are done and where the next one begins; it is
+    not all of them if the table or the arena must grow first.
+    """
+    while done < ends.size:
+        num_words = min(BATCH, ends.size - done)
+        make_keys(data, start, ends, done, num_words, slots, batch)
+        for i in range(num_words):
+            length = np.int64(batch[LENGTH, i])
+            if length > 0:
+                slot = find_word(data, batch, i, slots, arena)
+                if slot < 0:
+                    if not has_room(slots, arena, used, length):
+                        return done, start
+                    slot = -1 - slot
+                    add_word(data, batch, i, slot, slots, arena, used)
+                weight = weights[done] if weights.size else 1
+                slots[slot + COUNT] += np.uint64(weight)
+            start = ends[done] & OFFSET_MASK
+            done += 1
+    return done, start
+
+
+@kernel
+def text_size(slots: Slots, arena: Bytes) -> int:
+    size = 0
+    for slot in range(0, slots.size, SLOT):
+        key1 = slots[slot + 1]
+        if key1 >= LONG:
+            size += long_word(arena, key1)[1]
+        else:
+            size += np.int64(key1 >> np.uint64(56))
+    return size
+
+
+@kernel
+def export_words(slots: Slots, arena: Bytes, text: Bytes, ends: Ends, counts: Counts) -> None:
+    index = size = 0
+    for slot in range(0, slots.size, SLOT):
+        key1 = slots[slot + 1]
+        if key1 == 0:
+            continue
+        if key1 >= LONG:
+            start, length = long_word(arena, key1)
+            for i in range(length):
+                text[size + i] = arena[start + i]
+        else:
+            length = np.int64(key1 >> np.uint64(56))
+            for i in range(length):
+                shift = np.uint64(8 * (i & 7))
+                text[size + i] = np.uint8(slots[slot + (i >> 3)] >> shift & np.uint64(255))
+        size += length
+        ends[index] = size
+        counts[index] = np.int64(slots[slot + COUNT])
+        index += 1

@@ -1,0 +1,82 @@
+"""Special tokens in a text: 64 bytes at a time for their first bytes, then byte by byte."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trafo.tokenizer.kernels.bits import equal_mask, trailing_zeros
+from trafo.tokenizer.kernels.compile import kernel
+from trafo.tokenizer.kernels.scan import Cuts
+from trafo.tokenizer.kernels.utf8 import Bytes
+
+_BLOCK = 64
+
+
+@kernel
+def _match(data: Bytes, index: int, stop: int, text: Bytes, ends: NDArray[np.int64]) -> int:
+    """Which token, in the order given, stands at index; -1 if none."""
+    start = 0
+    for token in range(ends.size):
+        length = ends[token] - start
+        if index + length <= stop:
+            same = True
+            for i in range(length):
+                if data[index + i] != text[start + i]:
+                    same = False
+                    break
+            if same:
+                return token
+        start = ends[token]
+    return -1
+
+
+@kernel
+def _candidates(data: Bytes, index: int, stop: int, first_bytes: Bytes) -> np.uint64:
+    """Bit i is set where data[index + i] is the first byte of a token, for up to 64 bytes."""
+    mask = np.uint64(0)
+    if index + _BLOCK <= data.size:
+        for byte in first_bytes:
+            mask |= equal_mask(data, index, byte)
+        if stop - index < _BLOCK:
+            mask &= (np.uint64(1) << np.uint64(stop - index)) - np.uint64(1)
+        return mask
+    for i in range(stop - index):
+        for byte in first_bytes:
+            if data[index + i] == byte:
+                mask |= np.uint64(1) << np.uint64(i)
+    return mask
+
+
+@kernel
+def find_specials(
+    data: Bytes,
+    start: int,
+    stop: int,
+    first_bytes: Bytes,
+    text: Bytes,
+    ends: NDArray[np.int64],
+    order: NDArray[np.int64],
+    found: Cuts,
+    count: int,
+) -> tuple[int, int]:
+    """Write the tokens found to found[count:]; returns their number and where the search stands."""
+    position = start
+    while position < stop:
+        mask = _candidates(data, position, min(stop, position + _BLOCK), first_bytes)
+        block_end = position + _BLOCK
+        while mask:
+            index = position + trailing_zeros(mask)
+            mask &= mask - np.uint64(1)
+            token = _match(data, index, stop, text, ends)
+            if token < 0:
+                continue
+            if count == found.shape[0]:
+                return count, index
+            length = ends[token] - (ends[token - 1] if token > 0 else 0)
+            found[count, 0] = index
+            found[count, 1] = index + length
+            found[count, 2] = order[token]
+            count += 1
+            block_end = index + length
+            break
+        position = block_end
+    return count, stop

@@ -1,0 +1,306 @@
+"""Tokenizer: the public face. Text in, ids out, and back.
+
+    tokenizer = Tokenizer.load("my-tokenizer")
+    ids = tokenizer.encode("Hello world")
+    assert tokenizer.decode(ids) == "Hello world"
+
+A tokenizer may be used by many threads at once. Building one compiles the kernels (once on a
+machine) and makes the buffers, so that encoding needs little more memory than its result.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from trafo.errors import InputError
+from trafo.tokenizer.cut import Cutter
+from trafo.tokenizer.encode import Encoder, Merges
+from trafo.tokenizer.files import load_any, save_folder
+from trafo.tokenizer.formats.gpt2 import read_gpt2
+from trafo.tokenizer.kernels.bpe import Ids
+from trafo.tokenizer.kernels.encode import SLACK
+from trafo.tokenizer.kernels.scan import Cuts
+from trafo.tokenizer.kernels.utf8 import Bytes
+from trafo.tokenizer.parts import TokenizerParts, content_hash, with_special_tokens
+from trafo.tokenizer.scan import Scanner
+from trafo.tokenizer.specials import NO_CUTS, SpecialTokens
+from trafo.tokenizer.workers import default_workers, map_in_threads
+
+Specials = Literal["allow", "ignore", "refuse"]
+
+_SHORT = 1 << 13  # bytes: up to here ids go through a buffer that is already there
+_PIECE = 1 << 20  # bytes of a long text that one thread encodes at a time
+
+
+class Tokenizer:
+    """A byte-level BPE tokenizer.
+
+    Special tokens that the vocabulary lacks are appended to it. What happens to special tokens
+    inside a text is the caller's choice, by the argument `special`: `allow` makes them their ids,
+    `ignore` treats them as any other text (for text from strangers), `refuse` raises InputError.
+    """
+
+    def __init__(
+        self,
+        vocab: Mapping[int, bytes],
+        merges: Iterable[tuple[bytes, bytes]],
+        special_tokens: Iterable[str] | None = None,
+        *,
+        pattern: str = "gpt2",
+        whole_words: bool = False,
+    ) -> None:
+        parts = TokenizerParts(dict(vocab), list(merges), {}, pattern, whole_words)
+        self._build(with_special_tokens(parts, special_tokens or ()))
+
+    @classmethod
+    def from_parts(cls, parts: TokenizerParts) -> Tokenizer:
+        """From what `trafo.tokenizer.files` reads or training gives."""
+        tokenizer = cls.__new__(cls)
+        tokenizer._build(parts)
+        return tokenizer
+
+    @classmethod
+    def from_files(
+        cls,
+        vocab_path: str | Path,
+        merges_path: str | Path,
+        special_tokens: Iterable[str] | None = None,
+    ) -> Tokenizer:
+        """From GPT-2's `vocab.json` and `merges.txt`."""
+        parts = read_gpt2(Path(vocab_path), Path(merges_path))
+        return cls.from_parts(with_special_tokens(parts, special_tokens or ()))
+
+    @classmethod
+    def load(cls, path: str | Path, special_tokens: Iterable[str] | None = None) -> Tokenizer:
+        """From a folder or file in any format that trafo reads."""
+        return cls.from_parts(load_any(path, special_tokens=special_tokens))
+
+    def save(self, folder: str | Path) -> None:
+        """Write trafo's folder, which Hugging Face's `tokenizers` reads too."""
+        save_folder(self.parts, folder)
+
+    def _build(self, parts: TokenizerParts) -> None:
+        self.parts = parts
+        self.hash = content_hash(parts)
+        self._specials = SpecialTokens(list(parts.special_tokens))
+        self._merges = Merges.from_parts(parts)
+        self._idle = [self.new_encoder()]
+        special = next(iter(self._specials.tokens), "")
+        list(self.encode_iterable([f"a {special} b"]))  # so that every kernel is there
+
+    def new_encoder(self) -> Encoder:
+        """An encoder with a cache of its own, for one thread."""
+        return Encoder(self.pattern, self._merges, list(self.special_tokens.values()))
+
+    def new_cutter(self, special: Specials = "allow") -> Cutter:
+        """Finds where a long text may be cut in pieces that are encoded apart; for one thread."""
+        return Cutter(Scanner(self.pattern), self._found_in_text(special))
+
+    # What it consists of
+
+    @property
+    def vocab(self) -> dict[int, bytes]:
+        """The bytes of each id."""
+        return self.parts.vocab
+
+    @property
+    def merges(self) -> list[tuple[bytes, bytes]]:
+        """The merges in order of rank."""
+        return self.parts.merges
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """The id of each special token."""
+        return self.parts.special_tokens
+
+    @property
+    def pattern(self) -> str:
+        """The split pattern: a name or a regular expression."""
+        return self.parts.pattern
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest id: what an embedding needs."""
+        return max(self.vocab, default=-1) + 1
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({len(self.vocab):,} tokens, pattern={self.pattern!r}, {self.hash[:12]})"
+
+    # Text to ids
+
+    def encode(self, text: str, special: Specials = "allow") -> list[int]:
+        """The ids of a text."""
+        data = _utf8(text)
+        if len(data) > _SHORT:
+            return self._encode_long(data, special).tolist()
+        with self._encoder() as encoder:
+            count = encoder.encode(
+                data, 0, len(data), self._cuts(text, data, special), encoder.buffer
+            )
+            return encoder.buffer[:count].tolist()
+
+    def encode_array(self, text: str, special: Specials = "allow") -> Ids:
+        """The ids of a text as an array of uint32; a long text is encoded by all cores."""
+        data = _utf8(text)
+        if len(data) > _SHORT:
+            return self._encode_long(data, special)
+        return np.array(self.encode(text, special), np.uint32)
+
+    def encode_batch(self, texts: Sequence[str], special: Specials = "allow") -> list[list[int]]:
+        """The ids of each text, on all cores."""
+        workers = default_workers()
+        groups = [texts[i::workers] for i in range(workers)]
+        ids = map_in_threads(
+            lambda group: [self.encode(t, special) for t in group], groups, workers
+        )
+        result: list[list[int]] = [[]] * len(texts)
+        for i, encoded in enumerate(ids):
+            result[i::workers] = encoded
+        return result
+
+    def encode_iterable(self, texts: Iterable[str], special: Specials = "allow") -> Iterator[int]:
+        """The ids of all texts joined, lazily and in constant memory.
+
+        The result does not depend on where the text is cut into pieces. (With an expression of
+        one's own as the split pattern, everything between two special tokens is held at once.)
+        """
+        cutter = self.new_cutter(special)
+        pending = bytearray()
+        wanted = _SHORT // 2
+        for text in texts:
+            for i in range(0, len(text), wanted // 4):
+                pending += _utf8_bytes(text[i : i + wanted // 4])
+                if len(pending) >= wanted:
+                    ids, used = self._encode_certain(pending, cutter, special, is_end=False)
+                    yield from ids
+                    del pending[:used]
+                    # Nothing certain yet: look again when there is twice as much.
+                    wanted = max(_SHORT // 2, 2 * len(pending))
+        yield from self._encode_certain(pending, cutter, special, is_end=True)[0]
+
+    def _encode_certain(
+        self, pending: bytearray, cutter: Cutter, special: Specials, *, is_end: bool
+    ) -> tuple[list[int], int]:
+        """The ids of as much as no further text can change, and how many bytes that is."""
+        data = np.frombuffer(bytes(pending), np.uint8)
+        end, cuts = cutter.cut(data, 0, len(data), is_end=is_end)
+        self._check_refused(cuts, special)
+        with self._encoder() as encoder:
+            room = encoder.buffer if end <= _SHORT else np.empty(end + SLACK, np.uint32)
+            count = encoder.encode(data, 0, end, cuts, room)
+            return room[:count].tolist(), end
+
+    def _encode_long(self, data: Bytes, special: Specials) -> Ids:
+        """Cut a long text into pieces, encode them side by side, and join the ids."""
+        pieces = list(_pieces(data, self.new_cutter(special)))
+        for _, _, cuts in pieces:
+            self._check_refused(cuts, special)
+
+        def encode(piece: tuple[int, int, Cuts]) -> Ids:
+            start, stop, cuts = piece
+            ids = np.empty(stop - start + SLACK, np.uint32)
+            with self._encoder() as encoder:
+                return ids[: encoder.encode(data, start, stop, cuts, ids)]
+
+        return np.concatenate(map_in_threads(encode, pieces))
+
+    @contextmanager
+    def _encoder(self) -> Iterator[Encoder]:
+        """An encoder that no other thread uses meanwhile."""
+        try:
+            encoder = self._idle.pop()
+        except IndexError:
+            encoder = self.new_encoder()
+        try:
+            yield encoder
+        finally:
+            self._idle.append(encoder)
+
+    # Special tokens in the text
+
+    def _found_in_text(self, special: Specials) -> SpecialTokens:
+        if special not in ("allow", "ignore", "refuse"):
+            raise InputError(
+                f"special={special!r} is not known", hint="use 'allow', 'ignore' or 'refuse'"
+            )
+        return SpecialTokens([]) if special == "ignore" else self._specials
+
+    def _cuts(self, text: str, data: Bytes, special: Specials) -> Cuts:
+        if special == "ignore" or not any(token in text for token in self._specials.tokens):
+            return NO_CUTS
+        cuts = self._found_in_text(special).find(data, 0, len(data))
+        self._check_refused(cuts, special)
+        return cuts
+
+    def _check_refused(self, cuts: Cuts, special: Specials) -> None:
+        if special == "refuse" and len(cuts):
+            token = self._specials.tokens[int(cuts[0, 2])]
+            raise InputError(
+                f"the text contains the special token {token!r}",
+                hint="use special='ignore' to encode it as plain text, or 'allow' to make it its id",
+            )
+
+    # Ids to text
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """The bytes that ids stand for."""
+        try:
+            return b"".join(map(self.vocab.__getitem__, _whole_numbers(ids)))
+        except KeyError as error:
+            raise InputError(
+                f"{error.args[0]} is not an id of this tokenizer",
+                hint=f"its ids go from 0 to {self.vocab_size - 1:,}",
+            ) from None
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text that ids stand for; bytes that are no valid UTF-8 become U+FFFD."""
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+    def decode_stream(self, ids: Iterable[int]) -> Iterator[str]:
+        """The text piece by piece as ids come in, never half a character."""
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        for token_id in ids:
+            text = decoder.decode(self.decode_bytes([token_id]))
+            if text:
+                yield text
+        text = decoder.decode(b"", final=True)
+        if text:
+            yield text
+
+
+def _whole_numbers(ids: Iterable[int]) -> Iterable[int]:
+    return ids.tolist() if isinstance(ids, np.ndarray) else ids
+
+
+def _utf8_bytes(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"the text has a lone surrogate, U+{ord(text[error.start]):04X}, which is no character",
+            where=f"character {error.start:,}",
+            hint="read the text with the right encoding, or replace it by U+FFFD",
+        ) from None
+
+
+def _utf8(text: str) -> Bytes:
+    return np.frombuffer(_utf8_bytes(text), np.uint8)
+
+
+def _pieces(data: Bytes, cutter: Cutter) -> Iterator[tuple[int, int, Cuts]]:
+    """Stretches of about a megabyte that can be encoded apart: start, stop, special tokens."""
+    start, size = 0, _PIECE
+    while start < len(data):
+        stop = min(start + size, len(data))
+        end, cuts = cutter.cut(data, start, stop, is_end=stop == len(data))
+        if end > start:
+            yield start, end, cuts
+            start, size = end, _PIECE
+        else:
+            size *= 2
