@@ -6,11 +6,13 @@ arrays), which can be added to another counter, so that merging the tables of se
 reading saved counts back and merging spilled ones are all the same act.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from trafo.tokenizer.kernels.count import Counts, count_words, export_words, text_size
+from trafo.tokenizer.kernels.count import Counts, count_words, export_part, part_size
 from trafo.tokenizer.kernels.scan import OFFSET_MASK, Cuts
 from trafo.tokenizer.kernels.scan_gpt2 import Ends
 from trafo.tokenizer.kernels.utf8 import Bytes
@@ -37,8 +39,16 @@ class WordCounts:
         """For people and tests."""
         text = self.text.tobytes()
         starts = [0, *self.ends.tolist()]
-        words = (text[a:b] for a, b in zip(starts, self.ends.tolist(), strict=False))
+        words = (text[a:b] for a, b in pairwise(starts))
         return dict(zip(words, self.counts.tolist(), strict=True))
+
+
+def merge_counts(parts: Iterable[WordCounts]) -> WordCounts:
+    """The sum of several counts."""
+    total = WordCounter(Scanner("none"))
+    for words in parts:
+        total.add(words)
+    return total.export()
 
 
 class WordCounter:
@@ -75,17 +85,19 @@ class WordCounter:
             needed = (int(ends[done]) & OFFSET_MASK) - start
             self._table = _grown(self._table, needed)
 
-    def export(self) -> WordCounts:
-        """What was counted, in no particular order."""
-        num_words, num_bytes = len(self), int(text_size(*self._table[:2]))
-        words = WordCounts(
-            np.empty(num_bytes, np.uint8),
-            np.empty(num_words, np.int64),
-            np.empty(num_words, np.int64),
-        )
-        export_words(*self._table[:2], words.text, words.ends, words.counts)
-        words.text.flags.writeable = False  # as all text that kernels read
+    def export(self, part: int = 0, num_parts: int = 1) -> WordCounts:
+        """What was counted, in no particular order; or one of `num_parts` parts of it."""
+        slots, arena, _ = self._table
+        num_words, num_bytes = part_size(slots, arena, part, num_parts)
+        text = np.empty(num_bytes, np.uint8)
+        words = WordCounts(text, np.empty(num_words, np.int64), np.empty(num_words, np.int64))
+        export_part(slots, arena, part, num_parts, text, words.ends, words.counts)
+        text.flags.writeable = False  # as all text that kernels read
         return words
+
+    def clear(self) -> None:
+        """Forget everything and give the memory back."""
+        self._table = new_table(_FIRST_CAPACITY, _FIRST_ARENA)
 
 
 def _grown(table: WordTable, needed: int) -> WordTable:

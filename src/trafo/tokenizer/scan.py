@@ -52,7 +52,7 @@ class Scanner:
             yield start, self._words_by_regex(data, start, stop, cuts)
             return
         next_cut = 0
-        while start < stop:
+        while start < stop or next_cut < len(cuts):
             first = start
             if self._number == GPT2:
                 count, start, next_cut = scan_words_gpt2(

@@ -1,7 +1,9 @@
 """Threads for kernels, which run without the GIL."""
 
 import os
-from collections.abc import Callable, Iterable
+import queue
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -24,3 +26,43 @@ def map_in_threads(
         return [function(item) for item in items]
     with ThreadPoolExecutor(num_workers) as pool:
         return list(pool.map(function, items))
+
+
+def feed(items: Iterable[Item], consumers: Sequence[Callable[[Item], None]]) -> None:
+    """Give every item to one of the consumers, each in a thread of its own.
+
+    Items are made here, in the calling thread, never many more than are being consumed. The
+    first error ends it and is raised.
+    """
+    if len(consumers) == 1:
+        for item in items:
+            consumers[0](item)
+        return
+    waiting: queue.Queue[Item | None] = queue.Queue(maxsize=len(consumers))
+    errors: list[BaseException] = []
+
+    def consume(consumer: Callable[[Item], None]) -> None:
+        while (item := waiting.get()) is not None:
+            if errors:
+                continue  # only empties the queue, so that nobody waits for ever
+            try:
+                consumer(item)
+            except BaseException as error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=consume, args=[c], daemon=True) for c in consumers]
+    for thread in threads:
+        thread.start()
+    try:
+        for item in items:
+            if errors:
+                break
+            waiting.put(item)
+    except BaseException as error:
+        errors.insert(0, error)
+    for _ in threads:
+        waiting.put(None)
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]

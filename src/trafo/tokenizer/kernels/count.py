@@ -24,6 +24,7 @@ from trafo.tokenizer.kernels.word_table import (
 Counts = NDArray[np.int64]
 
 COUNT = 2  # where in a slot the count stands
+_MIX = np.uint64(0xD6E8FEB86659FD93)
 
 
 @kernel
@@ -63,23 +64,44 @@ def count_words(
 
 
 @kernel
-def text_size(slots: Slots, arena: Bytes) -> int:
-    size = 0
-    for slot in range(0, slots.size, SLOT):
-        key1 = slots[slot + 1]
-        if key1 >= LONG:
-            size += long_word(arena, key1)[1]
-        else:
-            size += np.int64(key1 >> np.uint64(56))
-    return size
+def _is_in_part(key0: np.uint64, key1: np.uint64, part: int, num_parts: int) -> bool:
+    """Whether a slot is taken, and by a word of this part. A word's part is the same everywhere."""
+    if key1 == 0:
+        return False
+    mixed = (key0 ^ min(key1, LONG) * _MIX) * _MIX
+    return np.int64(mixed >> np.uint64(40)) % num_parts == part
 
 
 @kernel
-def export_words(slots: Slots, arena: Bytes, text: Bytes, ends: Ends, counts: Counts) -> None:
+def part_size(slots: Slots, arena: Bytes, part: int, num_parts: int) -> tuple[int, int]:
+    """The number of words in one of `num_parts` parts of the table, and of their bytes."""
+    num_words = size = 0
+    for slot in range(0, slots.size, SLOT):
+        key1 = slots[slot + 1]
+        if _is_in_part(slots[slot], key1, part, num_parts):
+            num_words += 1
+            if key1 >= LONG:
+                size += long_word(arena, key1)[1]
+            else:
+                size += np.int64(key1 >> np.uint64(56))
+    return num_words, size
+
+
+@kernel
+def export_part(
+    slots: Slots,
+    arena: Bytes,
+    part: int,
+    num_parts: int,
+    text: Bytes,
+    ends: Ends,
+    counts: Counts,
+) -> None:
+    """Write the words of a part end to end, and their counts."""
     index = size = 0
     for slot in range(0, slots.size, SLOT):
         key1 = slots[slot + 1]
-        if key1 == 0:
+        if not _is_in_part(slots[slot], key1, part, num_parts):
             continue
         if key1 >= LONG:
             start, length = long_word(arena, key1)

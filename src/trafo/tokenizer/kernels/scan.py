@@ -12,8 +12,8 @@ from trafo.tokenizer.kernels.scan_gpt2 import ROOM, Ends, scan_gpt2
 from trafo.tokenizer.kernels.scan_others import scan_others
 from trafo.tokenizer.kernels.utf8 import Bytes
 
-# (number of cuts, 3): start, stop, index of the special token that stands there; -1 and an empty
-# stretch for the end of a document, which no word crosses either.
+# (number of cuts, 3): start, stop, index of the special token that stands there. The end of a
+# document, which no word crosses either, is an empty stretch with an index of its own.
 Cuts = NDArray[np.int64]
 
 SPECIAL_SHIFT = 40
@@ -24,12 +24,11 @@ OFFSET_MASK = (1 << SPECIAL_SHIFT) - 1
 def _take_cut(
     cuts: Cuts, next_cut: int, start: int, ends: Ends, count: int
 ) -> tuple[int, int, int]:
-    """Step behind a cut that stands here; a special token goes into the stream."""
+    """If a special token stands here, put it into the stream and step behind it."""
     if next_cut < cuts.shape[0] and start == cuts[next_cut, 0]:
         start = cuts[next_cut, 1]
-        if cuts[next_cut, 2] >= 0:
-            ends[count] = (cuts[next_cut, 2] + 1) << SPECIAL_SHIFT | start
-            count += 1
+        ends[count] = (cuts[next_cut, 2] + 1) << SPECIAL_SHIFT | start
+        count += 1
         next_cut += 1
     return count, start, next_cut
 
@@ -51,7 +50,7 @@ def scan_words(
     until it stands at `stop`.
     """
     count = np.int64(0)
-    while start < stop and count + ROOM <= ends.size:
+    while (start < stop or next_cut < cuts.shape[0]) and count + ROOM <= ends.size:
         segment_stop = cuts[next_cut, 0] if next_cut < cuts.shape[0] else stop
         if start < segment_stop:
             count, start = scan_others(pattern, data, classes, start, segment_stop, ends, count)
@@ -65,7 +64,7 @@ def scan_words_gpt2(
 ) -> tuple[int, int, int]:
     """`scan_words` for GPT-2's pattern, apart so that only what is used gets compiled."""
     count = np.int64(0)
-    while start < stop and count + ROOM <= ends.size:
+    while (start < stop or next_cut < cuts.shape[0]) and count + ROOM <= ends.size:
         segment_stop = cuts[next_cut, 0] if next_cut < cuts.shape[0] else stop
         if start < segment_stop:
             count, start = scan_gpt2(data, classes, start, segment_stop, ends, count)

@@ -1,0 +1,148 @@
+"""Files -> chunks of valid text that can be scanned each on its own, in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from trafo.errors import InputError
+from trafo.tokenizer.cut import Cutter, whole_characters
+from trafo.tokenizer.kernels.scan import Cuts
+from trafo.tokenizer.kernels.utf8 import Bytes, first_invalid
+from trafo.tokenizer.records import Errors
+from trafo.tokenizer.scan import Scanner
+from trafo.tokenizer.sources import BLOCK_SIZE, Block, Source
+from trafo.tokenizer.specials import SpecialTokens
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Text that stands on its own.
+
+    `cuts` are its special tokens and, with the index after the last special token, the ends of
+    its documents.
+    """
+
+    data: Bytes
+    cuts: Cuts
+    disk_bytes: int  # how much of the file has been read
+    next_offset: int  # where the next chunk begins in the source's text
+
+
+class Chunker:
+    """Cuts the text of sources into chunks of about `chunk_size` bytes."""
+
+    def __init__(
+        self,
+        pattern: str,
+        specials: SpecialTokens,
+        errors: Errors = "strict",
+        chunk_size: int = BLOCK_SIZE,
+    ) -> None:
+        self._cutter = Cutter(Scanner(pattern), specials)
+        self._specials = specials
+        self._errors = errors
+        self._chunk_size = chunk_size
+
+    def chunks(self, source: Source, offset: int = 0) -> Iterator[Chunk]:
+        """The text of a source from `offset`, which is 0 or where a chunk ended."""
+        pending = b""
+        for block, is_last in _mark_last(source.blocks(offset, self._chunk_size)):
+            if block.document_ends:  # records: a block ends where a document ends
+                offset = block.offset + len(block.data)
+                yield self._chunk_of_records(block, source, offset)
+                continue
+            pending += block.data
+            data = np.frombuffer(pending, np.uint8)
+            valid = self._valid_until(data, is_last, source, offset)
+            end, cuts = self._cut_text(data, valid, is_last)
+            if end or is_last:
+                pending = pending[end:]
+                offset += end
+                text = data[:end]
+                if valid < end:
+                    text = _replaced(text)
+                    cuts = self._specials.find(text, 0, len(text))
+                if is_last:
+                    cuts = np.concatenate([cuts, self._document_ends([len(text)])])
+                yield Chunk(text, cuts, block.disk_bytes, offset)
+
+    def _valid_until(self, data: Bytes, is_last: bool, source: Source, offset: int) -> int:
+        """Where the text stops being UTF-8; a character cut in two by the block is no fault."""
+        stop = len(data) if is_last else whole_characters(data, 0, len(data))
+        invalid = first_invalid(data, 0, stop)
+        if invalid >= 0 and self._errors == "strict":
+            raise InputError(
+                f"not UTF-8: byte 0x{int(data[invalid]):02x} at offset {offset + invalid:,}",
+                where=str(source.path),
+                hint="mend the file, or use `--errors replace` to read U+FFFD instead",
+            )
+        return stop if invalid < 0 else int(invalid)
+
+    def _cut_text(self, data: Bytes, valid: int, is_last: bool) -> tuple[int, Cuts]:
+        stop = len(data) if is_last else whole_characters(data, 0, len(data))
+        return self._cutter.cut(data, 0, stop, is_end=is_last, is_valid=valid == stop)
+
+    def _chunk_of_records(self, block: Block, source: Source, offset: int) -> Chunk:
+        texts = [
+            block.data[start:end]
+            for start, end in zip([0, *block.document_ends], block.document_ends, strict=False)
+        ]
+        data = np.frombuffer(block.data, np.uint8)
+        ends = np.array(block.document_ends, np.int64)
+        if first_invalid(data, 0, len(data)) >= 0 or _begins_inside_character(data, ends):
+            texts = [self._valid_record(text, source) for text in texts]
+            data = np.frombuffer(b"".join(texts), np.uint8)
+            ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+        return Chunk(data, self._record_cuts(data, ends), block.disk_bytes, offset)
+
+    def _valid_record(self, text: bytes, source: Source) -> bytes:
+        try:
+            return text.decode("utf-8", errors=self._errors).encode()
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"not UTF-8: byte 0x{text[error.start]:02x} at offset {error.start:,} of a record",
+                where=str(source.path),
+                hint="mend the file, or use `--errors replace` to read U+FFFD instead",
+            ) from None
+
+    def _record_cuts(self, data: Bytes, ends: Cuts) -> Cuts:
+        """Special tokens inside documents, and the documents' ends, in order of place."""
+        cuts = self._specials.find(data, 0, len(data))
+        crossed = np.searchsorted(ends, cuts[:, 0], "right") != np.searchsorted(ends, cuts[:, 1])
+        if crossed.any():  # what looks like a special token is the end of one text and the next
+            starts = [0, *ends[:-1].tolist()]
+            found = (
+                self._specials.find(data, a, int(b)) for a, b in zip(starts, ends, strict=True)
+            )
+            cuts = np.concatenate([each.copy() for each in found])
+        cuts = np.concatenate([cuts, self._document_ends(ends)])
+        return np.ascontiguousarray(cuts[np.lexsort((cuts[:, 1], cuts[:, 0]))])
+
+    def _document_ends(self, ends: Iterable[int]) -> Cuts:
+        places = np.array(ends, np.int64)
+        return np.stack([places, places, np.full_like(places, len(self._specials.tokens))], axis=1)
+
+
+def _begins_inside_character(data: Bytes, ends: Cuts) -> bool:
+    """Whether a document begins with the rest of a character."""
+    starts = ends[ends < len(data)]
+    return bool(np.any(data[starts] & 0xC0 == 0x80))
+
+
+def _replaced(data: Bytes) -> Bytes:
+    return np.frombuffer(data.tobytes().decode("utf-8", errors="replace").encode(), np.uint8)
+
+
+def _mark_last(items: Iterable[Item]) -> Iterator[tuple[Item, bool]]:
+    iterator = iter(items)
+    for item in iterator:
+        for following in iterator:
+            yield item, False
+            item = following
+        yield item, True
