@@ -35,6 +35,7 @@ from trafo.tokenizer.workers import default_workers, map_in_threads
 Specials = Literal["allow", "ignore", "refuse"]
 
 _SHORT = 1 << 13  # bytes: up to here ids go through a buffer that is already there
+_STEP = _SHORT // 8  # characters of a text that are taken in at a time
 _PIECE = 1 << 20  # bytes of a long text that one thread encodes at a time
 
 
@@ -174,8 +175,8 @@ class Tokenizer:
         pending = bytearray()
         wanted = _SHORT // 2
         for text in texts:
-            for i in range(0, len(text), wanted // 4):
-                pending += _utf8_bytes(text[i : i + wanted // 4])
+            for i in range(0, len(text), _STEP):
+                pending += _utf8_bytes(text[i : i + _STEP])
                 if len(pending) >= wanted:
                     ids, used = self._encode_certain(pending, cutter, special, is_end=False)
                     yield from ids
@@ -232,9 +233,10 @@ class Tokenizer:
         return SpecialTokens([]) if special == "ignore" else self._specials
 
     def _cuts(self, text: str, data: Bytes, special: Specials) -> Cuts:
-        if special == "ignore" or not any(token in text for token in self._specials.tokens):
+        wanted = self._found_in_text(special)
+        if not any(token in text for token in wanted.tokens):
             return NO_CUTS
-        cuts = self._found_in_text(special).find(data, 0, len(data))
+        cuts = wanted.find(data, 0, len(data))
         self._check_refused(cuts, special)
         return cuts
 
