@@ -126,7 +126,7 @@ class Chunker:
 
     def _document_ends(self, ends: Iterable[int]) -> Cuts:
         places = np.array(ends, np.int64)
-        return np.stack([places, places, np.full_like(places, len(self._specials.tokens))], axis=1)
+        return np.stack([places, places, np.full_like(places, self._specials.document_end)], axis=1)
 
 
 def _begins_inside_character(data: Bytes, ends: Cuts) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from trafo.tokenizer.chunks import Chunk, Chunker
 from trafo.tokenizer.count import WordCounter
-from trafo.tokenizer.count_store import CountStore, Position
+from trafo.tokenizer.count_store import CountStore
+from trafo.tokenizer.reading import Position, Read, disk_bytes_before, read_all
 from trafo.tokenizer.scan import Scanner
 from trafo.tokenizer.sources import Source
 from trafo.tokenizer.workers import feed
@@ -19,17 +19,11 @@ SECONDS_BETWEEN_SAVES = 60.0
 Advance = Callable[[float], None]
 
 
-@dataclass(frozen=True)
-class _Read:
-    """A chunk, and how far reading has come behind it."""
-
-    chunk: Chunk
-    position: Position
-    disk_bytes: int  # read since the chunk before
-
-
 class FileCounter:
-    """Counts the words of sources, from where the store left off if there is one."""
+    """Counts the words of sources, from where the store left off if there is one.
+
+    With a store and a limit, counters that hold more than `most_memory` bytes go to disk.
+    """
 
     def __init__(
         self,
@@ -49,45 +43,34 @@ class FileCounter:
 
     def run(self, advance: Advance = lambda _: None) -> None:
         """Count to the end; `advance` is told the bytes read from disk."""
+        advance(disk_bytes_before(self._sources, self.position))
         if self.position.is_complete:
-            advance(sum(source.size for source in self._sources))
             return
         consumers = [_counting(counter) for counter in self.counters]
-        reads = self._reads()
-        while (first := next(reads, None)) is not None:
+        reads = read_all(self._sources, self._chunker, self.position)
+        for first in reads:
             feed(self._until_save(itertools.chain([first], reads), advance), consumers)
-            if self._store:
+            if self._store and self._is_due():
                 self._store.add_run(self.counters, self.position)
-        self.position = Position(len(self._sources), 0, self.position.num_bytes, is_complete=True)
+        self.position = self.position.at_end()
         if self._store:
             self._store.add_run(self.counters, self.position)
 
-    def _reads(self) -> Iterator[_Read]:
-        num_bytes = self.position.num_bytes
-        start = self.position
-        for index in range(start.source, len(self._sources)):
-            disk_bytes = 0
-            offset = start.offset if index == start.source else 0
-            for chunk in self._chunker.chunks(self._sources[index], offset):
-                num_bytes += len(chunk.data)
-                position = Position(index, chunk.next_offset, num_bytes)
-                yield _Read(chunk, position, chunk.disk_bytes - disk_bytes)
-                disk_bytes = chunk.disk_bytes
-
-    def _until_save(self, reads: Iterator[_Read], advance: Advance) -> Iterator[Chunk]:
+    def _until_save(self, reads: Iterator[Read], advance: Advance) -> Iterator[Chunk]:
         """Chunks until it is time to save, or until the counters hold all they may."""
-        end = time.monotonic() + SECONDS_BETWEEN_SAVES
+        self._save_at = time.monotonic() + SECONDS_BETWEEN_SAVES
         for read in reads:
             yield read.chunk
             self.position = read.position
             advance(read.disk_bytes)
-            if self._store and (time.monotonic() >= end or self._is_full()):
+            if self._store and self._is_due():
                 return
 
-    def _is_full(self) -> bool:
-        if self._most_memory is None:
-            return False
-        return sum(counter.memory for counter in self.counters) >= self._most_memory
+    def _is_due(self) -> bool:
+        if time.monotonic() >= self._save_at:
+            return True
+        held = sum(counter.memory for counter in self.counters)
+        return self._most_memory is not None and held >= self._most_memory
 
 
 def _counting(counter: WordCounter) -> Callable[[Chunk], None]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +21,11 @@ import numpy as np
 
 from trafo.runtime.atomic import atomic_write, storage_errors
 from trafo.tokenizer.count import WordCounter, WordCounts, merge_counts
+from trafo.tokenizer.reading import Position
 
 NUM_PARTS = 16
 
 _MANIFEST = "manifest.json"
-
-
-@dataclass(frozen=True)
-class Position:
-    """How far counting has come: the source, where in its text, and what was seen until there."""
-
-    source: int = 0
-    offset: int = 0
-    num_bytes: int = 0
-    is_complete: bool = False
 
 
 class CountStore:

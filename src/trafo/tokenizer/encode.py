@@ -84,10 +84,17 @@ class Merges:
 class Encoder:
     """Encodes text into a buffer of the caller's. One for each thread."""
 
-    def __init__(self, pattern: str, merges: Merges, special_ids: Sequence[int]) -> None:
+    def __init__(
+        self,
+        pattern: str,
+        merges: Merges,
+        special_ids: Sequence[int],
+        document_end: int = int(NO_ID),
+    ) -> None:
+        """`document_end` is written at each end of a document that is among the cuts."""
         self._scanner = Scanner(pattern)
         self._merges = merges
-        self._special_ids = np.array([*special_ids, 0], np.uint32)
+        self._special_ids = np.array([*special_ids, document_end], np.uint32)
         self._cache = new_table(_CACHE_CAPACITY, _CACHE_ARENA)
         self._long_ids = np.empty(_LONG_IDS, np.uint32)
         self._batch = new_batch()
@@ -142,7 +149,7 @@ class Encoder:
             )
 
     def _start_cache(self) -> None:
-        slots, arena, used = self._cache
+        slots, _, used = self._cache
         slots[:] = 0
         used[:] = new_table(1, 0).used
         self._state[3] = 0

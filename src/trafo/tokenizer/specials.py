@@ -30,6 +30,11 @@ class SpecialTokens:
     def __bool__(self) -> bool:
         return bool(self.tokens)
 
+    @property
+    def document_end(self) -> int:
+        """The index that stands for the end of a document among the cuts of a text."""
+        return len(self.tokens)
+
     def find(self, data: Bytes, start: int, stop: int) -> Cuts:
         """All special tokens in data[start:stop]."""
         if not self.tokens:

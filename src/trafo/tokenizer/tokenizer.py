@@ -23,7 +23,7 @@ from trafo.tokenizer.cut import Cutter
 from trafo.tokenizer.encode import Encoder, Merges
 from trafo.tokenizer.files import load_any, save_folder
 from trafo.tokenizer.formats.gpt2 import read_gpt2
-from trafo.tokenizer.kernels.bpe import Ids
+from trafo.tokenizer.kernels.bpe import NO_ID, Ids
 from trafo.tokenizer.kernels.encode import SLACK
 from trafo.tokenizer.kernels.scan import Cuts
 from trafo.tokenizer.kernels.utf8 import Bytes
@@ -95,13 +95,15 @@ class Tokenizer:
         special = next(iter(self._specials.tokens), "")
         list(self.encode_iterable([f"a {special} b"]))  # so that every kernel is there
 
-    def new_encoder(self) -> Encoder:
+    def new_encoder(self, special: Specials = "allow", document_end: int = int(NO_ID)) -> Encoder:
         """An encoder with a cache of its own, for one thread."""
-        return Encoder(self.pattern, self._merges, list(self.special_tokens.values()))
+        tokens = self.special_tokens_found(special).tokens
+        special_ids = [self.special_tokens[token] for token in tokens]
+        return Encoder(self.pattern, self._merges, special_ids, document_end)
 
     def new_cutter(self, special: Specials = "allow") -> Cutter:
         """Finds where a long text may be cut in pieces that are encoded apart; for one thread."""
-        return Cutter(Scanner(self.pattern), self._found_in_text(special))
+        return Cutter(Scanner(self.pattern), self.special_tokens_found(special))
 
     # What it consists of
 
@@ -225,7 +227,8 @@ class Tokenizer:
 
     # Special tokens in the text
 
-    def _found_in_text(self, special: Specials) -> SpecialTokens:
+    def special_tokens_found(self, special: Specials) -> SpecialTokens:
+        """The special tokens to look for in a text."""
         if special not in ("allow", "ignore", "refuse"):
             raise InputError(
                 f"special={special!r} is not known", hint="use 'allow', 'ignore' or 'refuse'"
@@ -233,7 +236,7 @@ class Tokenizer:
         return SpecialTokens([]) if special == "ignore" else self._specials
 
     def _cuts(self, text: str, data: Bytes, special: Specials) -> Cuts:
-        wanted = self._found_in_text(special)
+        wanted = self.special_tokens_found(special)
         if not any(token in text for token in wanted.tokens):
             return NO_CUTS
         cuts = wanted.find(data, 0, len(data))
@@ -245,7 +248,7 @@ class Tokenizer:
             token = self._specials.tokens[int(cuts[0, 2])]
             raise InputError(
                 f"the text contains the special token {token!r}",
-                hint="use special='ignore' to encode it as plain text, or 'allow' to make it its id",
+                hint="special='ignore' takes it as plain text, special='allow' as the token",
             )
 
     # Ids to text

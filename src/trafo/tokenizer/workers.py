@@ -3,8 +3,9 @@
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -26,6 +27,23 @@ def map_in_threads(
         return [function(item) for item in items]
     with ThreadPoolExecutor(num_workers) as pool:
         return list(pool.map(function, items))
+
+
+def map_in_order(
+    function: Callable[[Item], Result], items: Iterable[Item], num_workers: int
+) -> Iterator[Result]:
+    """The results in order, as they are asked for; only a few items are under way at a time."""
+    if num_workers <= 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(num_workers) as pool:
+        under_way: deque[Future[Result]] = deque()
+        for item in items:
+            under_way.append(pool.submit(function, item))
+            if len(under_way) > 2 * num_workers:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
 
 
 def feed(items: Iterable[Item], consumers: Sequence[Callable[[Item], None]]) -> None:

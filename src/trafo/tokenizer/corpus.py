@@ -1,0 +1,147 @@
+"""Files -> a token file, in parallel, in constant memory, and going on after a kill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trafo.errors import InputError
+from trafo.runtime.progress import progress
+from trafo.tokenizer.chunks import Chunk, Chunker
+from trafo.tokenizer.kernels.bpe import NO_ID, Ids
+from trafo.tokenizer.kernels.encode import SLACK
+from trafo.tokenizer.reading import Read, disk_bytes_before, read_all
+from trafo.tokenizer.records import Errors
+from trafo.tokenizer.sources import Paths, fingerprint, open_sources
+from trafo.tokenizer.token_file import TokenFile, Tokens, dtype_for
+from trafo.tokenizer.token_writer import TokenWriter
+from trafo.tokenizer.tokenizer import Specials, Tokenizer
+from trafo.tokenizer.workers import default_workers, map_in_order
+
+END_OF_TEXT = "<|endoftext|>"
+
+_CHUNK = 2 << 20
+
+
+def encode_files(
+    tokenizer: Tokenizer,
+    inputs: Paths,
+    out: str | Path,
+    *,
+    num_workers: int | None = None,
+    field: str = "text",
+    errors: Errors = "strict",
+    special: Specials = "allow",
+    end_of_document: str | None = None,
+) -> TokenFile:
+    """Encode files, folders or globs into the token file `out`.
+
+    A document is a record of JSON lines or Parquet, a file of text, or what stands before an
+    `<|endoftext|>` in it; `end_of_document` names a special token to write behind each of the
+    first two. If `out` is there already, made from the same input in the same way, nothing is
+    done; if an earlier run was killed, it is finished.
+    """
+    out = Path(out)
+    made_from = {
+        "inputs": fingerprint(inputs),
+        "field": field,
+        "errors": errors,
+        "special": special,
+        "end_of_document": end_of_document,
+    }
+    sources = open_sources(inputs, field, errors)
+    workers = num_workers or default_workers()
+    chunk_encoder = ChunkEncoder(tokenizer, special, end_of_document)
+    chunker = Chunker(tokenizer.pattern, chunk_encoder.specials, errors, _CHUNK)
+    total = sum(source.size for source in sources)
+    with TokenWriter(out, tokenizer.hash, tokenizer.vocab_size, made_from) as writer:
+        if not writer.is_finished:
+            with progress("encoding", total=total, unit="MB", scale=1e6) as bar:
+                bar.advance(disk_bytes_before(sources, writer.position))
+                reads = read_all(sources, chunker, writer.position)
+                for encoded in map_in_order(chunk_encoder.encode, reads, workers):
+                    writer.write(encoded.ids, encoded.document_ends, encoded.read.position)
+                    bar.advance(encoded.read.disk_bytes)
+            writer.finish()
+    return TokenFile.open(out)
+
+
+@dataclass(frozen=True)
+class EncodedChunk:
+    """The ids of a chunk, and where in them documents end."""
+
+    ids: Tokens
+    document_ends: NDArray[np.int64]
+    read: Read
+
+
+class ChunkEncoder:
+    """Encodes chunks, in any number of threads."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, special: Specials, end_of_document: str | None
+    ) -> None:
+        self.specials = tokenizer.special_tokens_found(special)
+        self._refuse = special == "refuse"
+        ids = tokenizer.special_tokens
+        if end_of_document is not None and end_of_document not in ids:
+            raise InputError(
+                f"the tokenizer has no special token {end_of_document!r}",
+                hint=f"it has {', '.join(map(repr, ids)) or 'none'}",
+            )
+        self._end_id = ids.get(end_of_document or END_OF_TEXT)
+        marker = int(NO_ID) if end_of_document is None else ids[end_of_document]
+        self._new_encoder: Callable[[], _Room] = lambda: _Room(tokenizer, special, marker)
+        self._idle: list[_Room] = []
+        self._dtype = np.dtype(dtype_for(tokenizer.vocab_size)).newbyteorder("<")
+
+    def encode(self, read: Read) -> EncodedChunk:
+        """The ids of one chunk."""
+        chunk = read.chunk
+        if (
+            self._refuse
+            and (found := chunk.cuts[chunk.cuts[:, 2] < self.specials.document_end]).size
+        ):
+            token = self.specials.tokens[int(found[0, 2])]
+            raise InputError(f"the text contains the special token {token!r}")
+        try:
+            room = self._idle.pop()
+        except IndexError:
+            room = self._new_encoder()
+        ids = room.encode(chunk)
+        ids, ends = self._without_markers(ids)
+        result = EncodedChunk(ids.astype(self._dtype), ends, read)
+        self._idle.append(room)
+        return result
+
+    def _without_markers(self, ids: Ids) -> tuple[Ids, NDArray[np.int64]]:
+        """Where documents end; markers that are no tokens are taken out."""
+        ends = np.flatnonzero(ids == self._end_id) + 1 if self._end_id is not None else _NO_ENDS
+        markers = np.flatnonzero(ids == NO_ID)
+        if len(markers):
+            ends = ends - np.searchsorted(markers, ends)
+            ends = np.union1d(ends, markers - np.arange(len(markers)))
+            ids = np.delete(ids, markers)
+        return ids, ends
+
+
+_NO_ENDS = np.zeros(0, np.int64)
+
+
+class _Room:
+    """An encoder and the buffer it writes to, kept from chunk to chunk."""
+
+    def __init__(self, tokenizer: Tokenizer, special: Specials, marker: int) -> None:
+        self._encoder = tokenizer.new_encoder(special, marker)
+        self._ids = np.empty(0, np.uint32)
+
+    def encode(self, chunk: Chunk) -> Ids:
+        needed = len(chunk.data) + len(chunk.cuts) + SLACK
+        if len(self._ids) < needed:
+            self._ids = np.empty(needed + needed // 4, np.uint32)
+        count = self._encoder.encode(chunk.data, 0, len(chunk.data), chunk.cuts, self._ids)
+        return self._ids[:count]

@@ -1,0 +1,72 @@
+"""Bytes of text -> the writing each belongs to: Latin, Han, digits, emoji, ...
+
+In: valid UTF-8. Out: for each byte the number of its character's kind, an index into `KINDS`. The
+script is Unicode's own property (UAX #24), as the `regex` package knows it. What all scripts share
+(Common and Inherited) is told apart as spaces, signs, emoji and digits.
+"""
+
+from functools import cache
+
+import numpy as np
+import regex
+from numpy.typing import NDArray
+
+from trafo.tokenizer.kernels.utf8 import Bytes
+
+Kinds = NDArray[np.uint8]
+
+_SCRIPTS = (
+    "Adlam Arabic Armenian Balinese Bengali Bopomofo Braille Canadian_Aboriginal Cham Cherokee "
+    "Cyrillic Devanagari Ethiopic Georgian Greek Gujarati Gurmukhi Han Hangul Hebrew Hiragana "
+    "Javanese Kannada Katakana Khmer Lao Latin Lisu Malayalam Meetei_Mayek Mongolian Myanmar "
+    "New_Tai_Lue Nko Ol_Chiki Oriya Osage Sinhala Sundanese Syriac Tai_Le Tamil Telugu Thaana Thai "
+    "Tibetan Tifinagh Vai Yi"
+).split()
+
+# A token that mixes kinds counts for the last of them: ` 42` as digits, ` é` as Latin.
+KINDS = (
+    "spaces",
+    "signs",
+    "emoji",
+    "digits",
+    *(script.replace("_", " ") for script in _SCRIPTS),
+    "other scripts",
+    "special tokens",
+)
+SPACES, SIGNS, SPECIAL = KINDS.index("spaces"), KINDS.index("signs"), KINDS.index("special tokens")
+
+_LARGEST = 0x10FFFF
+
+
+def kinds_of_bytes(data: Bytes) -> Kinds:
+    """The kind of the character that each byte is a part of."""
+    code_points = np.frombuffer(data.tobytes().decode().encode("utf-32-le"), np.uint32)
+    widths = np.ones(len(code_points), np.uint8)
+    for first_wider in (0x80, 0x800, 0x10000):  # UTF-8 takes 2, 3 and 4 bytes from here on
+        widths += code_points >= first_wider
+    return np.repeat(_kind_of_code_point()[code_points], widths)
+
+
+@cache
+def _kind_of_code_point() -> Kinds:
+    """A table of all of Unicode, made in a fifth of a second at the first use."""
+    surrogates = range(0xD800, 0xE000)
+    everything = "".join(chr(i) for i in range(_LARGEST + 1) if i not in surrogates)
+    table = np.full(_LARGEST + 1, SIGNS, np.uint8)
+    for match in _runs().finditer(everything):
+        first, last = ord(match[0][0]), ord(match[0][-1])
+        table[first : last + 1] = KINDS.index(match.lastgroup.replace("_", " "))
+    return table
+
+
+@cache
+def _runs() -> regex.Pattern[str]:
+    """Matches characters of one kind in a row; the first alternative that fits decides."""
+    expressions = {
+        "spaces": r"\s",
+        **{script: rf"\p{{Script={script}}}" for script in _SCRIPTS},
+        "emoji": r"\p{Emoji_Presentation}",
+        "digits": r"\p{N}",
+        "other_scripts": r"[^\p{Script=Common}\p{Script=Inherited}\p{Script=Unknown}]",
+    }
+    return regex.compile("|".join(f"(?P<{kind}>{one}+)" for kind, one in expressions.items()))

@@ -1,0 +1,106 @@
+"""Tokens that no text can ever become: a slot in the vocabulary, and in the model, for nothing.
+
+In: a tokenizer's parts. Out: the ids, each with the reason. A token is unreachable if
+
+ 1. its bytes occur in no valid UTF-8: BPE starts from all 256 bytes, of which UTF-8 never uses 13;
+ 2. or BPE on its bytes ends with several tokens. Then it never appears inside a longer word
+    either: where a token stands in a result, no merge crossed its borders, so the merges inside
+    were those that happen to it alone;
+ 3. or the pattern cuts through it, alone and between all sorts of neighbours.
+
+A tokenizer with `whole_words` takes a word that is a token as it is; then 2 does not count for a
+token that the pattern leaves whole when it stands alone.
+"""
+
+import codecs
+from collections.abc import Iterator
+from itertools import pairwise, product
+
+from trafo.tokenizer.parts import TokenizerParts
+from trafo.tokenizer.patterns import compile_pattern, split_words
+
+Pair = tuple[bytes, bytes]
+
+_NEIGHBOURS = ("", "a", "A", "1", "!", "'", " ", "\n")
+
+
+def unreachable_tokens(parts: TokenizerParts) -> dict[int, str]:
+    """The reason for each unreachable id; special tokens are always reachable."""
+    rank_of_pair = {pair: rank for rank, pair in reversed(list(enumerate(parts.merges)))}
+    reasons: dict[int, str] = {}
+    for token, token_id in parts.ordinary_tokens().items():
+        reason = _reason(token, rank_of_pair, parts)
+        if reason:
+            reasons[token_id] = reason
+    return dict(sorted(reasons.items()))
+
+
+def _reason(token: bytes, rank_of_pair: dict[Pair, int], parts: TokenizerParts) -> str | None:
+    if not occurs_in_utf8(token):
+        return "not UTF-8"
+    text = _text(token)
+    if parts.whole_words and text is not None and split_words(text, parts.pattern) == [text]:
+        return None
+    if not _merges_into_one(token, rank_of_pair):
+        return "not made by the merges"
+    if text is not None and not _fits_into_word(text, parts.pattern):
+        return "cut by the pattern"
+    return None
+
+
+def occurs_in_utf8(token: bytes) -> bool:
+    """Whether the bytes can be a part of valid UTF-8, perhaps beginning or ending in a character."""
+    without_head = token.lstrip(bytes(range(0x80, 0xC0)))
+    if len(token) - len(without_head) > 3:  # a character has at most three bytes after its first
+        return False
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(without_head)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _text(token: bytes) -> str | None:
+    """The token as text; nothing if it holds a part of a character, which no pattern cuts."""
+    try:
+        return token.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _merges_into_one(token: bytes, rank_of_pair: dict[Pair, int]) -> bool:
+    pieces = [token[i : i + 1] for i in range(len(token))]
+    while len(pieces) > 1:
+        ranked = [
+            (rank_of_pair[pair], i)
+            for i, pair in enumerate(pairwise(pieces))
+            if pair in rank_of_pair
+        ]
+        if not ranked:
+            return False
+        _, i = min(ranked)
+        pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
+    return True
+
+
+def _fits_into_word(text: str, pattern: str) -> bool:
+    """Whether the pattern ever leaves the text in one piece."""
+    if compile_pattern(pattern).fullmatch(text):  # the usual case, at once
+        return True
+    return any(_is_left_whole(before, text, after, pattern) for before, after in _contexts())
+
+
+def _is_left_whole(before: str, text: str, after: str, pattern: str) -> bool:
+    start, stop = len(before), len(before + text)
+    return not any(start < end < stop for end in _word_ends(before + text + after, pattern))
+
+
+def _word_ends(text: str, pattern: str) -> Iterator[int]:
+    end = 0
+    for word in split_words(text, pattern):
+        end += len(word)
+        yield end
+
+
+def _contexts() -> Iterator[tuple[str, ...]]:
+    return product(_NEIGHBOURS, _NEIGHBOURS)

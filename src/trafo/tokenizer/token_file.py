@@ -1,0 +1,128 @@
+"""The token file: ids of a whole corpus, memory-mapped, with a manifest that says whose they are.
+
+corpus.tokens             the ids, uint16 or uint32, little endian, nothing else
+corpus.tokens.documents   uint64: for each document, where it ends (number of ids before)
+corpus.tokens.json        the manifest, written last: without it the file is not finished
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trafo.errors import FormatError, InputError
+from trafo.runtime.atomic import atomic_write, storage_errors
+
+Tokens = NDArray[np.uint16] | NDArray[np.uint32]
+
+_FORMAT = "trafo tokens"
+_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a token file holds."""
+
+    tokenizer_hash: str
+    vocab_size: int
+    dtype: str
+    num_tokens: int
+    num_bytes: int
+    num_documents: int
+    made_from: dict[str, Any] = field(default_factory=dict)
+
+
+def manifest_path(path: Path) -> Path:
+    return path.with_name(path.name + ".json")
+
+
+def documents_path(path: Path) -> Path:
+    return path.with_name(path.name + ".documents")
+
+
+def dtype_for(vocab_size: int) -> str:
+    """uint16 if every id fits, else uint32."""
+    return "uint16" if vocab_size <= 1 << 16 else "uint32"
+
+
+@dataclass(frozen=True)
+class TokenFile:
+    """An open token file. Nothing is read until it is used."""
+
+    path: Path
+    manifest: Manifest
+    ids: Tokens
+    document_ends: NDArray[np.uint64]
+
+    @classmethod
+    def open(cls, path: str | Path, tokenizer_hash: str | None = None) -> TokenFile:
+        """Open a file and check its size; with a hash, refuse one of another tokenizer."""
+        path = Path(path)
+        manifest = read_manifest(path)
+        ids = _map(path, manifest.dtype, manifest.num_tokens)
+        ends = _map(documents_path(path), "uint64", manifest.num_documents)
+        token_file = cls(path, manifest, ids, ends)
+        if tokenizer_hash is not None:
+            token_file.check_tokenizer(tokenizer_hash)
+        return token_file
+
+    def check_tokenizer(self, tokenizer_hash: str) -> None:
+        """Ids mean nothing to another tokenizer than the one that made them."""
+        if tokenizer_hash != self.manifest.tokenizer_hash:
+            raise InputError(
+                f"made by another tokenizer ({self.manifest.tokenizer_hash[:12]}, "
+                f"not {tokenizer_hash[:12]})",
+                where=str(self.path),
+                hint="encode the text again with this tokenizer",
+            )
+
+    def __len__(self) -> int:
+        return self.manifest.num_tokens
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Declare a token file finished."""
+    about = {"format": _FORMAT, "version": _VERSION, **asdict(manifest)}
+    with atomic_write(manifest_path(path), "w") as file:
+        json.dump(about, file, indent=2)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of a token file."""
+    where = manifest_path(path)
+    if not where.exists():
+        raise InputError(
+            "is no finished token file: it has no manifest" if path.exists() else "no such file",
+            where=str(path),
+            hint="make it with `trafo tokenizer encode`",
+        )
+    try:
+        about = json.loads(where.read_text())
+        if about.pop("format") != _FORMAT or about.pop("version") != _VERSION:
+            raise ValueError
+        return Manifest(**about)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise FormatError(
+            "is no manifest that this version reads",
+            where=str(where),
+            hint="encode the text again",
+        ) from None
+
+
+def _map(path: Path, dtype: str, length: int) -> NDArray[Any]:
+    """A file as an array that the system reads as needed."""
+    item = np.dtype(dtype).newbyteorder("<")
+    with storage_errors(path, "reading"):
+        size = path.stat().st_size
+        if size != length * item.itemsize:
+            raise FormatError(
+                f"has {size:,} bytes where the manifest says {length * item.itemsize:,}",
+                where=str(path),
+                hint="the file was cut off or changed; encode the text again",
+            )
+        return np.memmap(path, item, "r") if length else np.empty(0, item)
