@@ -1,0 +1,1 @@
+"""State <-> files: what a run saves and what other programs read."""

@@ -1,0 +1,19 @@
+"""Weights in and out: Hugging Face folders, llama2.c files, GGUF files.
+
+Every export is read back and compared; the largest difference of logits is stored beside it.
+"""
+
+from trafo.checkpoint.convert.gguf_file import load_gguf, save_gguf
+from trafo.checkpoint.convert.hugging_face import load_hugging_face, save_hugging_face
+from trafo.checkpoint.convert.llama2c import load_llama2c
+from trafo.checkpoint.convert.parity import Parity, measure_parity
+
+__all__ = [
+    "Parity",
+    "load_gguf",
+    "load_hugging_face",
+    "load_llama2c",
+    "measure_parity",
+    "save_gguf",
+    "save_hugging_face",
+]

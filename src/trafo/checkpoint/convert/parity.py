@@ -1,0 +1,53 @@
+"""Every export is checked: read it back, run both, keep the largest difference beside the file."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from trafo.models import CausalLM
+from trafo.runtime.atomic import atomic_write
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parity:
+    """What was compared, and how far apart the logits were."""
+
+    format: str
+    largest_logit_difference: float
+    largest_logit: float
+    same_most_likely_token: float  # share of positions where both put the same token first
+    tokens_compared: int
+    seed: int = 0
+
+    def write(self, path: Path) -> None:
+        with atomic_write(path, "w") as file:
+            file.write(json.dumps(asdict(self), indent=2) + "\n")
+
+
+@torch.no_grad()
+def measure_parity(
+    source: CausalLM, read_back: CausalLM, file_format: str, seed: int = 0
+) -> Parity:
+    """Logits of both models on the same random ids, in float32."""
+    generator = torch.Generator().manual_seed(seed)
+    vocab = source.head_weight.shape[0]
+    ids = torch.randint(vocab, (2, min(source.context_length, 128)), generator=generator)
+    expected, found = _logits(source, ids), _logits(read_back, ids)
+    return Parity(
+        format=file_format,
+        largest_logit_difference=(expected - found).abs().max().item(),
+        largest_logit=expected.abs().max().item(),
+        same_most_likely_token=(expected.argmax(-1) == found.argmax(-1)).float().mean().item(),
+        tokens_compared=ids.numel(),
+        seed=seed,
+    )
+
+
+def _logits(model: CausalLM, ids: Tensor) -> Tensor:
+    was_training = model.training
+    logits: Tensor = model.eval()(ids.to(model.head_weight.device)).float().cpu()
+    model.train(was_training)
+    return logits

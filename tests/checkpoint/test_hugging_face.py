@@ -1,0 +1,216 @@
+"""Weights both ways, held to `transformers` with random weights."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from trafo.checkpoint.convert import load_hugging_face, save_hugging_face
+from trafo.errors import ConfigError, FormatError, StorageError
+from trafo.models import GPT2, GPT2Config, TransformerLM
+
+transformers = pytest.importorskip("transformers")
+
+LM_SHAPE = {
+    "vocab_size": 101,
+    "context_length": 40,
+    "d_model": 48,
+    "num_layers": 3,
+    "num_heads": 6,
+    "d_ff": 80,
+}
+GPT2_SHAPE = GPT2Config(vocab_size=101, context_length=40, d_model=48, num_layers=3, num_heads=6)
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def shake(model):
+    """Gains and biases other than 1 and 0, so that none can be forgotten."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def llama(kv_heads, tied=False):
+    config = transformers.LlamaConfig(
+        vocab_size=101,
+        hidden_size=48,
+        intermediate_size=80,
+        num_hidden_layers=3,
+        num_attention_heads=6,
+        num_key_value_heads=kv_heads,
+        max_position_embeddings=40,
+        rms_norm_eps=1e-6,
+        tie_word_embeddings=tied,
+        rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+    )
+    return shake(transformers.LlamaForCausalLM(config))
+
+
+def gpt2(tied=True):
+    config = transformers.GPT2Config(
+        vocab_size=101,
+        n_positions=40,
+        n_embd=48,
+        n_layer=3,
+        n_head=6,
+        tie_word_embeddings=tied,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    return shake(transformers.GPT2LMHeadModel(config))
+
+
+def assert_same_logits_and_gradients(ours, theirs):
+    ids = torch.randint(101, (2, 40))
+    mine, other = ours(ids), theirs(ids).logits
+    torch.testing.assert_close(mine, other, atol=1e-5, rtol=1e-5)
+    for logits in (mine, other):
+        logits.square().mean().backward()
+    last_norms = (ours.layers[0].ln1.weight.grad, first_norm(theirs).weight.grad)
+    torch.testing.assert_close(*last_norms, atol=1e-5, rtol=1e-3)
+
+
+def first_norm(theirs):
+    if theirs.config.model_type == "gpt2":
+        return theirs.transformer.h[0].ln_1
+    return theirs.model.layers[0].input_layernorm
+
+
+@pytest.mark.parametrize("kv_heads", [6, 2, 1])
+@pytest.mark.parametrize("tied", [False, True])
+def test_llama_in(tmp_path, kv_heads, tied):
+    theirs = llama(kv_heads, tied)
+    theirs.save_pretrained(tmp_path)
+    ours = load_hugging_face(tmp_path)
+    assert ours.config.num_kv_heads == kv_heads
+    assert ours.config.rope_theta == 500.0
+    assert_same_logits_and_gradients(ours, theirs)
+
+
+@pytest.mark.parametrize("kv_heads", [None, 3])
+@pytest.mark.parametrize("tied", [False, True])
+def test_llama_out(tmp_path, kv_heads, tied):
+    switches = {"num_kv_heads": kv_heads, "tied_head": tied, "norm_eps": 1e-6}
+    ours = shake(TransformerLM(**LM_SHAPE, rope_theta=700.0, **switches))
+    parity = save_hugging_face(ours, tmp_path / "out")
+    assert parity.largest_logit_difference == 0.0
+    theirs = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "out")
+    assert_same_logits_and_gradients(ours, theirs.eval())
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_gpt2_in(tmp_path, tied):
+    theirs = gpt2(tied)
+    theirs.save_pretrained(tmp_path)
+    assert_same_logits_and_gradients(load_hugging_face(tmp_path), theirs)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_gpt2_out(tmp_path, tied):
+    config = GPT2Config(**{**GPT2_SHAPE.__dict__, "tied_head": tied})
+    ours = shake(GPT2(config))
+    parity = save_hugging_face(ours, tmp_path / "out")
+    assert parity.largest_logit_difference == 0.0
+    theirs = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "out")
+    assert_same_logits_and_gradients(ours, theirs.eval())
+
+
+def test_gpt2_parameter_count_equals_theirs():
+    with torch.device("meta"):
+        theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config())
+    ours = GPT2(GPT2Config(), device="meta")
+    count = sum(p.numel() for p in ours.parameters())
+    assert count == sum(p.numel() for p in theirs.parameters()) == 124_439_808
+
+
+def test_shards_and_names_without_prefix_are_read(tmp_path):
+    """As the first GPT-2 files have them, with the masks that those also hold."""
+    theirs = gpt2()
+    theirs.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    (tmp_path / "model.safetensors").unlink()
+    old = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
+    old["h.0.attn.bias"] = torch.ones(1, 1, 40, 40)
+    names = sorted(old)
+    for number, part in enumerate((names[::2], names[1::2])):
+        save_file({name: old[name] for name in part}, tmp_path / f"model-{number}.safetensors")
+    assert_same_logits_and_gradients(load_hugging_face(tmp_path), theirs)
+
+
+def test_half_precision_is_measured_and_recorded(tmp_path):
+    ours = shake(TransformerLM(**LM_SHAPE, rope_theta=700.0))
+    parity = save_hugging_face(ours, tmp_path / "out", dtype=torch.bfloat16)
+    record = json.loads((tmp_path / "out" / "parity.json").read_text())
+    assert 0 < record["largest_logit_difference"] == parity.largest_logit_difference
+    assert record["largest_logit_difference"] < 0.1 * record["largest_logit"]
+    assert load_hugging_face(tmp_path / "out").lm_head.weight.dtype == torch.bfloat16
+    assert ours.lm_head.weight.dtype == torch.float32
+
+
+def test_a_second_export_replaces_the_first_but_no_other_folder(tmp_path):
+    ours = TransformerLM(**LM_SHAPE)
+    save_hugging_face(ours, tmp_path / "out")
+    save_hugging_face(ours, tmp_path / "out")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(StorageError, match="holds other files"):
+        save_hugging_face(ours, tmp_path / "mine")
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [
+        {"norm_placement": "post"},
+        {"norm": "layernorm"},
+        {"positions": "learned"},
+        {"feed_forward": "relu"},
+        {"qk_norm": True},
+        {"window": 5},
+    ],
+)
+def test_what_llama_cannot_express_is_refused(tmp_path, switch):
+    (field,) = switch
+    with pytest.raises(ConfigError, match=f"{field} is .* cannot express"):
+        save_hugging_face(TransformerLM(**LM_SHAPE, **switch), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "bert"}, "model_type is 'bert'"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "rotary scaling 'yarn'"),
+        ({"hidden_act": "gelu"}, "activation 'gelu'"),
+        ({"attention_bias": True}, "biases in attention"),
+        ({"head_dim": 16}, "a free head size"),
+        ({"num_hidden_layers": 4}, r"no tensor 'model.layers.3"),
+        ({"hidden_size": None}, None),
+    ],
+)
+def test_what_we_cannot_compute_is_refused(tmp_path, change, message):
+    save_hugging_face(TransformerLM(**LM_SHAPE), tmp_path / "out")
+    path = tmp_path / "out" / "config.json"
+    config = json.loads(path.read_text()) | change
+    if message is None:
+        del config["hidden_size"]
+        message = "config.json has no 'hidden_size'"
+    path.write_text(json.dumps(config))
+    with pytest.raises(FormatError, match=message):
+        load_hugging_face(tmp_path / "out")
+
+
+def test_damaged_files_are_named(tmp_path):
+    with pytest.raises(FormatError, match=r"no config\.json"):
+        load_hugging_face(tmp_path)
+    save_hugging_face(TransformerLM(**LM_SHAPE), tmp_path / "out")
+    weights = tmp_path / "out" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+    with pytest.raises(FormatError, match=r"model\.safetensors: damaged"):
+        load_hugging_face(tmp_path / "out")
