@@ -43,6 +43,18 @@ class WordCounts:
         return dict(zip(words, self.counts.tolist(), strict=True))
 
 
+def concatenate_counts(parts: Iterable[WordCounts]) -> WordCounts:
+    """Several counts that share no word, as one."""
+    parts = list(parts)
+    if len(parts) == 1:
+        return parts[0]
+    text = np.concatenate([words.text for words in parts])
+    text.flags.writeable = False
+    starts = np.cumsum([0, *(len(words.text) for words in parts)])
+    ends = [words.ends + start for words, start in zip(parts, starts, strict=False)]
+    return WordCounts(text, np.concatenate(ends), np.concatenate([w.counts for w in parts]))
+
+
 def merge_counts(parts: Iterable[WordCounts]) -> WordCounts:
     """The sum of several counts."""
     total = WordCounter(Scanner("none"))

@@ -3,7 +3,7 @@
 A folder holds runs, each the content of the counters at some moment, cut into parts by the words'
 hash, so that one part of all runs can be added up at a time:
 
-    manifest.json        what is counted, how far, and how many runs are valid
+    manifest.json        what is counted, how far, and which runs are valid
     run-0000.part-00.npy ...
 
 A run counts only once the manifest says so; the manifest is replaced as a whole.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from trafo.runtime.atomic import atomic_write, storage_errors
 from trafo.tokenizer.count import WordCounter, WordCounts, merge_counts
 from trafo.tokenizer.reading import Position
 
-NUM_PARTS = 16
+NUM_PARTS = 32
 
 _MANIFEST = "manifest.json"
 
@@ -36,51 +37,63 @@ class CountStore:
         self._key = json.loads(json.dumps(key))
         with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        self.position, self.num_runs = self._read_manifest()
-        self._remove_runs_from(self.num_runs)
+        self.position = Position()
+        self._runs: list[int] = []
+        self._read_manifest()
+        self._remove_other_runs()
 
-    def _read_manifest(self) -> tuple[Position, int]:
-        """Where the runs that are there end; the beginning if they count something else."""
-        try:
+    def _read_manifest(self) -> None:
+        """Go on where the runs that are there end, unless they count something else."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
             manifest = json.loads((self._folder / _MANIFEST).read_text())
             if manifest["key"] == self._key:
-                return Position(**manifest["position"]), int(manifest["num_runs"])
-        except (OSError, ValueError, KeyError, TypeError):
-            pass  # none, or not one of ours: count from the beginning
-        return Position(), 0
+                position, runs = Position(**manifest["position"]), list(map(int, manifest["runs"]))
+                self.position, self._runs = position, runs
+
+    def _write_manifest(self) -> None:
+        manifest = {"key": self._key, "position": asdict(self.position), "runs": self._runs}
+        with atomic_write(self._folder / _MANIFEST, "w") as file:
+            json.dump(manifest, file)
 
     def add_run(self, counters: Sequence[WordCounter], position: Position) -> None:
         """Store what the counters hold, which then are empty, and how far they have come."""
+        run = max(self._runs, default=-1) + 1
         for part in range(NUM_PARTS):
             words = merge_counts(counter.export(part, NUM_PARTS) for counter in counters)
-            _write_words(self._path(self.num_runs, part), words)
+            _write_words(self._path(run, part), words)
+        self._runs.append(run)
         self.position = position
-        self.num_runs += 1
-        manifest = {"key": self._key, "position": asdict(position), "num_runs": self.num_runs}
-        with atomic_write(self._folder / _MANIFEST, "w") as file:
-            json.dump(manifest, file)
+        self._write_manifest()
         for counter in counters:
             counter.clear()
+
+    def join_runs(self) -> None:
+        """Make one run of all, so that later passes need not add them up again."""
+        if len(self._runs) < 2:
+            return
+        joined = self._runs[-1] + 1
+        for part, words in enumerate(self.parts()):
+            _write_words(self._path(joined, part), words)
+        self._runs = [joined]
+        self._write_manifest()
+        self._remove_other_runs()
 
     def parts(self) -> Iterator[WordCounts]:
         """All counts, one part after the other; every word is in exactly one part."""
         for part in range(NUM_PARTS):
-            runs = (_read_words(self._path(run, part)) for run in range(self.num_runs))
-            yield merge_counts(runs) if self.num_runs > 1 else next(runs)
-
-    def remove(self) -> None:
-        """Delete all that is here."""
-        (self._folder / _MANIFEST).unlink(missing_ok=True)
-        self._remove_runs_from(0)
-        self._folder.rmdir()
+            runs = [self._path(run, part) for run in self._runs]
+            if len(runs) == 1:
+                yield _read_words(runs[0])
+            else:
+                yield merge_counts(map(_read_words, runs))
 
     def _path(self, run: int, part: int) -> Path:
         return self._folder / f"run-{run:04}.part-{part:02}.npy"
 
-    def _remove_runs_from(self, first: int) -> None:
-        """Delete what a killed run left, and files that count something else."""
+    def _remove_other_runs(self) -> None:
+        """Delete what a killed run left, and runs that count something else."""
         for path in self._folder.glob("run-*.part-*.npy"):
-            if int(path.name[4:8]) >= first:
+            if int(path.name.split(".")[0].removeprefix("run-")) not in self._runs:
                 path.unlink()
 
 

@@ -1,18 +1,22 @@
-"""The arrays behind `merge.py`, made from word counts and grown as needed."""
+"""Word counts -> merges: the arrays behind `kernels/merge.py`, made and grown as needed."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trafo.errors import InputError
 from trafo.tokenizer.count import WordCounts
+from trafo.tokenizer.kernels.bpe import NO_MERGE
 from trafo.tokenizer.kernels.merge import (
     DONE,
     NONE,
     NUM_BYTES,
     PAIRS_FULL,
-    PLACES_FULL,
     Births,
     Places,
     lay_out,
@@ -20,6 +24,9 @@ from trafo.tokenizer.kernels.merge import (
     run_merges,
 )
 from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, push
+from trafo.tokenizer.segment import Segmenter
+
+Merge = tuple[bytes, bytes]
 
 _MERGES_AT_ONCE = 500  # between two reports of progress
 _NUM_BYTE_PAIRS = NUM_BYTES * NUM_BYTES
@@ -27,25 +34,51 @@ _MOST_CELLS = 1 << 32  # places are uint32
 
 
 class Merger:
-    """Finds merges one after the other; can go on to more of them later."""
+    """Finds the merges of words, from the beginning or behind those that are known already."""
 
-    def __init__(self, words: WordCounts, most_merges: int) -> None:
+    def __init__(self, words: WordCounts, most_merges: int, known: Sequence[Merge] = ()) -> None:
         num_cells = len(words.text) + len(words) + 1
         if num_cells >= _MOST_CELLS:
             raise InputError(
                 f"{len(words):,} distinct words of {len(words.text):,} bytes are too many to merge",
                 hint="use a pattern that cuts the text into shorter words",
             )
+        self._most = most_merges
+        self._symbols = _symbols_of(known, most_merges)
+        self._merges = np.empty(2 * most_merges, np.int32)
+        numbers: NDArray[Any] = words.text
+        ends = words.ends
+        if known:
+            segmenter = Segmenter(known)
+            numbers, ends = segmenter.segment(words)
+            self._merges[: 2 * len(known)] = segmenter.merges.ravel()
         self._cells = np.empty(2 * num_cells, np.int32)
-        self._pairs = _new_pairs(_NUM_BYTE_PAIRS)
-        ids = np.full(_NUM_BYTE_PAIRS, NONE, np.int32)
-        num_pairs = lay_out(words.text, words.ends, self._cells, ids, self._pairs, words.counts)
-        total = int(self._pairs.size.sum())
-        longest = int(self._pairs.size.max())
-        self._places = Places(np.empty(2 * total, np.uint32), np.empty(2 * total, np.int64))
-        list_places(self._cells, words.ends, words.counts, self._pairs, num_pairs, self._places)
-        self._symbols = _new_symbols(most_merges)
-        num_symbols = NUM_BYTES + most_merges + 1
+        num_pairs, num_places = self._find_pairs(numbers, ends, words.counts)
+        self._heap = Heap(
+            np.empty(len(self._pairs.left), np.int64), np.empty_like(self._pairs.left)
+        )
+        heap_size = 0
+        for pair in range(num_pairs):
+            heap_size = push(self._heap, heap_size, pair, self._pairs, self._symbols)
+        self._state = np.array(
+            [len(known), num_pairs, num_places, heap_size, NUM_BYTES + len(known)], np.int64
+        )
+
+    def _find_pairs(
+        self, numbers: NDArray[Any], ends: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> tuple[int, int]:
+        """Lay the words out and list the places of their pairs; the numbers of both."""
+        capacity = max(_NUM_BYTE_PAIRS, 0 if numbers.dtype == np.uint8 else len(numbers))
+        self._pairs = _new_pairs(capacity)
+        pair_ids = np.full(4 << capacity.bit_length(), NO_MERGE, np.uint64)
+        length = self._symbols.length
+        num_pairs = lay_out(numbers, ends, counts, length, self._cells, pair_ids, self._pairs)
+        num_places, longest = int(self._pairs.size.sum()), int(self._pairs.size.max())
+        self._places = Places(
+            np.empty(3 * num_places, np.uint32), np.empty(3 * num_places, np.int64)
+        )
+        list_places(self._cells, counts, length, self._pairs, num_pairs, self._places)
+        num_symbols = NUM_BYTES + self._most + 1
         self._births = Births(
             np.full(num_symbols, NONE, np.int32),
             np.full(num_symbols, NONE, np.int32),
@@ -53,21 +86,16 @@ class Merger:
             np.empty(2 * longest, np.uint32),
             np.empty(2 * longest, np.int64),
         )
-        self._heap = _new_heap(_NUM_BYTE_PAIRS)
-        heap_size = 0
-        for pair in range(num_pairs):
-            heap_size = push(self._heap, heap_size, pair, self._pairs, self._symbols)
-        self._merges = np.empty(2 * most_merges, np.int32)
-        self._most = most_merges
-        self._state = np.array([0, num_pairs, total, heap_size, NUM_BYTES], np.int64)
+        return num_pairs, num_places
 
-    def run(self, advance: Callable[[int], None] = lambda _: None) -> list[tuple[bytes, bytes]]:
-        """All merges up to the number asked for, or until no pair is left."""
+    def run(self, advance: Callable[[int], None] = lambda _: None, least: int = 1) -> list[Merge]:
+        """All merges up to the number asked for, or until no pair occurs `least` times."""
         while True:
             done = int(self._state[0])
             target = min(self._most, done + _MERGES_AT_ONCE)
             reason = run_merges(
                 target,
+                least,
                 self._cells,
                 self._places,
                 self._pairs,
@@ -86,26 +114,17 @@ class Merger:
 
     def _grow(self, reason: int) -> None:
         if reason == PAIRS_FULL:
-            self._pairs = Pairs(*map(_doubled, self._pairs))
-            self._heap = Heap(*map(_doubled, self._heap))
-        elif reason == PLACES_FULL:
-            self._places = Places(*map(_doubled, self._places))
+            self._pairs = Pairs._make(_doubled(array) for array in self._pairs)
+            self._heap = Heap._make(_doubled(array) for array in self._heap)
         else:
             self._symbols = self._symbols._replace(text=_doubled(self._symbols.text))
 
-    def _result(self) -> list[tuple[bytes, bytes]]:
+    def _result(self) -> list[Merge]:
         num_merges, num_symbols = int(self._state[0]), int(self._state[4])
         text = self._symbols.text.tobytes()
-        offsets = self._symbols.offset[: num_symbols + 1].tolist()
-        symbols = [text[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+        symbols = [text[a:b] for a, b in pairwise(self._symbols.offset[: num_symbols + 1].tolist())]
         parts = self._merges[: 2 * num_merges].tolist()
         return [(symbols[a], symbols[b]) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-
-
-def _doubled(array: NDArray[np.generic]) -> NDArray[np.generic]:
-    larger = np.empty(2 * array.size, array.dtype)
-    larger[: array.size] = array
-    return larger
 
 
 def _new_pairs(capacity: int) -> Pairs:
@@ -118,20 +137,27 @@ def _new_pairs(capacity: int) -> Pairs:
     )
 
 
-def _new_heap(capacity: int) -> Heap:
-    return Heap(np.empty(capacity, np.int64), np.empty(capacity, np.int32))
+def _doubled(array: NDArray[Any]) -> NDArray[Any]:
+    larger = np.empty(2 * array.size, array.dtype)
+    larger[: array.size] = array
+    return larger
 
 
-def _new_symbols(most_merges: int) -> Symbols:
+def _symbols_of(known: Sequence[Merge], most_merges: int) -> Symbols:
+    """The bytes and the results of known merges, with room for more."""
+    tokens = [bytes([byte]) for byte in range(NUM_BYTES)] + [a + b for a, b in known]
+    text = b"".join(tokens)
     capacity = NUM_BYTES + most_merges + 2
     symbols = Symbols(
         np.zeros(capacity, np.int64),
         np.zeros(capacity, np.uint64),
         np.zeros(capacity, np.int64),
-        np.zeros(16 * capacity, np.uint8),
+        np.zeros(max(16 * capacity, 2 * len(text)), np.uint8),
     )
-    symbols.text[:NUM_BYTES] = np.arange(NUM_BYTES)
-    symbols.offset[: NUM_BYTES + 1] = np.arange(NUM_BYTES + 1)
-    symbols.length[:NUM_BYTES] = 1
-    symbols.head[:NUM_BYTES] = np.arange(NUM_BYTES, dtype=np.uint64) << np.uint64(56)
+    symbols.text[: len(text)] = np.frombuffer(text, np.uint8)
+    symbols.length[: len(tokens)] = [len(token) for token in tokens]
+    symbols.head[: len(tokens)] = [
+        int.from_bytes(token[:8].ljust(8, b"\0"), "big") for token in tokens
+    ]
+    symbols.offset[1 : len(tokens) + 1] = np.cumsum(symbols.length[: len(tokens)])
     return symbols

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -44,7 +44,7 @@ _END_DTYPE = np.dtype("<u8")
 class _Journal:
     """How much of the unfinished files is valid, and where in the input that is."""
 
-    position: Position = Position()
+    position: Position = field(default_factory=Position)
     num_tokens: int = 0
     num_documents: int = 0
     last_end: int = 0  # where the last document ends
@@ -146,8 +146,8 @@ class TokenWriter:
                 for file in self._files:
                     os.fsync(file.fileno())
             about = {"key": [self._tokenizer_hash, self._made_from], **asdict(journal)}
-            with atomic_write(self._journal_path, "w") as file:
-                json.dump(about, file)
+            with atomic_write(self._journal_path, "w") as journal_file:
+                json.dump(about, journal_file)
         except BaseException as error:
             self._save_error = error
 

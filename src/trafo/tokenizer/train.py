@@ -7,11 +7,11 @@ the same text only once for any number of vocabulary sizes.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from trafo.errors import InputError
@@ -19,10 +19,11 @@ from trafo.runtime.memory import peak_memory
 from trafo.runtime.phases import PhaseTimer
 from trafo.runtime.progress import progress
 from trafo.tokenizer.chunks import Chunker
-from trafo.tokenizer.count import merge_counts
+from trafo.tokenizer.count import WordCounts, concatenate_counts, merge_counts
 from trafo.tokenizer.count_files import FileCounter
 from trafo.tokenizer.count_store import CountStore
-from trafo.tokenizer.merger import Merger
+from trafo.tokenizer.merge_rounds import BYTES_PER_BYTE, merge_in_rounds
+from trafo.tokenizer.merger import Merge, Merger
 from trafo.tokenizer.parts import TokenizerParts
 from trafo.tokenizer.patterns import pattern_regex
 from trafo.tokenizer.records import Errors
@@ -78,37 +79,77 @@ def train_tokenizer(
     """
     special_tokens = list(dict.fromkeys(special_tokens))
     num_merges = _num_merges(vocab_size, special_tokens)
-    specials = SpecialTokens(special_tokens)
+    if max_memory is not None:
+        num_workers, chunk_size = _smaller(num_workers, chunk_size, max_memory)
     sources = open_sources(inputs, field, errors)
+    chunker = Chunker(pattern, SpecialTokens(special_tokens), errors, chunk_size)
     timer = PhaseTimer()
     with ExitStack() as stack:
+        if work_dir is None and max_memory is not None:
+            work_dir = stack.enter_context(TemporaryDirectory(prefix="trafo-counts-"))
         store = None
         if work_dir is not None:
             key = _key(inputs, pattern, special_tokens, field, errors)
             store = CountStore(Path(work_dir), key)
-        chunker = Chunker(pattern, specials, errors, chunk_size)
-        counter = FileCounter(sources, chunker, pattern, num_workers or default_workers(), store)
+        most_memory = None if max_memory is None else max_memory // 4
+        counter = FileCounter(
+            sources, chunker, pattern, num_workers or default_workers(), store, most_memory
+        )
         total = sum(source.size for source in sources)
         with (
             timer.phase("counting"),
             progress("counting words", total=total, unit="MB", scale=1e6) as bar,
         ):
             counter.run(bar.advance)
-            parts = store.parts() if store else (each.export() for each in counter.counters)
-            words = merge_counts(parts)
+            counts = _Counts.of(counter, store)
         with (
             timer.phase("merging"),
             progress("merging pairs", total=num_merges, unit="merges") as bar,
         ):
-            merges = Merger(words, num_merges).run(bar.advance)
+            merges = counts.merges(num_merges, max_memory, bar.advance)
     return Training(
         parts=_parts(merges, special_tokens, pattern),
         seconds=timer.seconds,
         peak_memory=peak_memory(),
         num_bytes=counter.position.num_bytes,
-        num_distinct_words=len(words),
-        num_words=int(words.counts.sum()),
+        num_distinct_words=counts.num_distinct,
+        num_words=counts.num_words,
     )
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """The words counted, in memory or in a store, and their numbers."""
+
+    parts: Callable[[], Iterable[WordCounts]]
+    num_distinct: int
+    num_words: int
+    num_bytes: int
+
+    @classmethod
+    def of(cls, counter: FileCounter, store: CountStore | None) -> _Counts:
+        if store is not None:
+            store.join_runs()
+            parts: Callable[[], Iterable[WordCounts]] = store.parts
+        else:
+            words = merge_counts(each.export() for each in counter.counters)
+            parts = lambda: [words]  # noqa: E731
+        sizes = [(len(part), int(part.counts.sum()), len(part.text)) for part in parts()]
+        return cls(parts, *map(sum, zip(*sizes, strict=True)))
+
+    def merges(
+        self, num_merges: int, max_memory: int | None, advance: Callable[[int], None]
+    ) -> list[Merge]:
+        needed = BYTES_PER_BYTE * (self.num_bytes + self.num_distinct)
+        if max_memory is not None and needed > max_memory // 2:
+            return merge_in_rounds(self.parts, num_merges, max_memory, advance)
+        return Merger(concatenate_counts(self.parts()), num_merges).run(advance)
+
+
+def _smaller(num_workers: int | None, chunk_size: int, max_memory: int) -> tuple[int, int]:
+    """As many workers and as large chunks as the memory allows: each worker has a few chunks."""
+    workers = max(1, min(num_workers or default_workers(), max_memory // (16 << 20)))
+    return workers, min(chunk_size, max(1 << 16, max_memory // (32 * workers)))
 
 
 def _num_merges(vocab_size: int, special_tokens: Sequence[str]) -> int:

@@ -27,7 +27,7 @@ _ONE = np.uint64(1)
 
 
 @kernel
-def _merge_slot(table: MergeTable, key: np.uint64) -> int:
+def merge_slot(table: MergeTable, key: np.uint64) -> int:
     """The index of the pair's slot, or of the free one it would take."""
     mask = np.uint64(table.size // 2 - 1)
     slot = 2 * np.int64((key * _MIX) >> _HALF & mask)
@@ -44,7 +44,7 @@ def fill_merge_table(table: MergeTable, merges: NDArray[np.uint64]) -> None:
     table[:] = NO_MERGE
     for rank in range(merges.shape[0]):
         key = merges[rank, 0] << _HALF | merges[rank, 1]
-        slot = _merge_slot(table, key)
+        slot = merge_slot(table, key)
         if table[slot + 1] == NO_MERGE:
             table[slot] = key
             table[slot + 1] = np.uint64(rank) << _HALF | merges[rank, 2]
@@ -53,7 +53,7 @@ def fill_merge_table(table: MergeTable, merges: NDArray[np.uint64]) -> None:
 @kernel
 def _merge_of(table: MergeTable, left: np.uint32, right: np.uint32) -> np.uint64:
     """rank << 32 | merged id, or NO_MERGE, which is greater than all of them."""
-    return table[_merge_slot(table, np.uint64(left) << _HALF | np.uint64(right)) + 1]
+    return table[merge_slot(table, np.uint64(left) << _HALF | np.uint64(right)) + 1]
 
 
 @kernel

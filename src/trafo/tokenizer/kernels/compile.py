@@ -18,7 +18,7 @@ def kernel(function: Function) -> Function:
     """
     dispatcher = njit(cache=True, nogil=True)(function)
     dispatcher._cache._cache_file._source_stamp = _stamp_of_all_sources()
-    return dispatcher  # type: ignore[no-any-return]
+    return dispatcher
 
 
 @cache

@@ -16,15 +16,15 @@ Three facts keep it simple:
    if its count is still true, and goes back with its true count if not.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trafo.tokenizer.kernels.bpe import NO_MERGE, merge_slot
 from trafo.tokenizer.kernels.compile import kernel
 from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, pop_best, push
 from trafo.tokenizer.kernels.scan_gpt2 import Ends
-from trafo.tokenizer.kernels.utf8 import Bytes
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -33,7 +33,7 @@ NONE = -1  # no pair begins here; or, as a symbol: between two words
 NUM_BYTES = 256
 
 # Why `run_merges` came back.
-DONE, PAIRS_FULL, PLACES_FULL, TEXT_FULL = range(4)
+DONE, PAIRS_FULL, TEXT_FULL = range(3)
 
 
 class Places(NamedTuple):
@@ -55,29 +55,44 @@ class Births(NamedTuple):
 
 @kernel
 def lay_out(
-    text: Bytes, ends: Ends, cells: Int32s, ids: Int32s, pairs: Pairs, counts: Int64s
+    symbols: NDArray[np.integer[Any]],
+    ends: Ends,
+    counts: Int64s,
+    length: Int64s,
+    cells: Int32s,
+    pair_ids: NDArray[np.uint64],
+    pairs: Pairs,
 ) -> int:
-    """Write the words to the cells and number their byte pairs; returns how many pairs."""
-    num_pairs = 0
+    """Write words, given as symbols, to the cells and number their pairs; returns how many pairs.
+
+    `pair_ids` is an empty hash table, left as it is afterwards: two symbols -> number of the pair.
+    """
+    num_pairs = np.int64(0)
     cells[0] = cells[1] = NONE
     cell, start = 1, 0
     for word in range(ends.size):
         stop = ends[word]
         for i in range(start, stop):
-            cells[2 * cell] = text[i]
-            pair = NONE
+            symbol = np.int64(symbols[i])
+            last = cell + length[symbol] - 1
+            pair = np.int64(NONE)
             if i + 1 < stop:
-                code = np.int64(text[i]) * NUM_BYTES + np.int64(text[i + 1])
-                if ids[code] == NONE:
-                    ids[code] = num_pairs
-                    pairs.left[num_pairs] = text[i]
-                    pairs.right[num_pairs] = text[i + 1]
+                key = np.uint64(symbol) << np.uint64(32) | np.uint64(symbols[i + 1])
+                slot = merge_slot(pair_ids, key)
+                if pair_ids[slot + 1] == NO_MERGE:
+                    pair_ids[slot] = key
+                    pair_ids[slot + 1] = np.uint64(num_pairs)
+                    pairs.left[num_pairs] = symbol
+                    pairs.right[num_pairs] = symbols[i + 1]
                     num_pairs += 1
-                pair = ids[code]
+                pair = np.int64(pair_ids[slot + 1])
                 pairs.count[pair] += counts[word]
                 pairs.size[pair] += 1
+            for inner in range(cell, last + 1):
+                cells[2 * inner] = symbol
+                cells[2 * inner + 1] = NONE
             cells[2 * cell + 1] = pair
-            cell += 1
+            cell = last + 1
         cells[2 * cell] = cells[2 * cell + 1] = NONE
         cell += 1
         start = stop
@@ -86,27 +101,28 @@ def lay_out(
 
 @kernel
 def list_places(
-    cells: Int32s, ends: Ends, counts: Int64s, pairs: Pairs, num_pairs: int, places: Places
-) -> int:
-    """Sort the places of all byte pairs by pair; returns the length of all lists together."""
+    cells: Int32s, counts: Int64s, length: Int64s, pairs: Pairs, num_pairs: int, places: Places
+) -> None:
+    """Sort the places of all pairs by pair."""
     total = 0
     for pair in range(num_pairs):
         pairs.first[pair] = total
         total += pairs.size[pair]
         pairs.size[pair] = 0
-    start, cell = 0, 1
-    for word in range(ends.size):
-        for _ in range(start, ends[word]):
-            pair = cells[2 * cell + 1]
-            if pair != NONE:
-                place = pairs.first[pair] + pairs.size[pair]
-                places.cell[place] = cell
-                places.weight[place] = counts[word]
-                pairs.size[pair] += 1
+    word, cell = 0, 1
+    while word < counts.size:
+        symbol = cells[2 * cell]
+        if symbol == NONE:
+            word += 1
             cell += 1
-        cell += 1
-        start = ends[word]
-    return total
+            continue
+        pair = cells[2 * cell + 1]
+        if pair != NONE:
+            place = pairs.first[pair] + pairs.size[pair]
+            places.cell[place] = cell
+            places.weight[place] = counts[word]
+            pairs.size[pair] += 1
+        cell += length[symbol]
 
 
 @kernel
@@ -228,6 +244,7 @@ def new_symbol(pair: int, new: int, pairs: Pairs, symbols: Symbols) -> None:
 @kernel
 def run_merges(
     most: int,
+    least: int,
     cells: Int32s,
     places: Places,
     pairs: Pairs,
@@ -237,10 +254,11 @@ def run_merges(
     merges: Int32s,
     state: Int64s,
 ) -> int:
-    """Merge up to `most` pairs, the best first.
+    """Merge up to `most` pairs, the best first, as long as they occur `least` times or more.
 
     state = (number of merges, pairs, places, heap entries, symbols). Comes back early, with the
-    reason, if an array could overflow during the next merge.
+    reason, if an array could overflow during the next merge. The places cannot: each merge of two
+    symbols makes at most two, and there are fewer such merges than places in the beginning.
     """
     num_merges, num_pairs, num_places, heap_size, num_symbols = state
     reason = DONE
@@ -248,13 +266,13 @@ def run_merges(
         pair, heap_size = pop_best(heap, heap_size, pairs, symbols)
         if pair == NONE:
             break
-        new_places = 2 * pairs.size[pair]
-        new_pairs = min(new_places, 2 * num_symbols + 2)
+        if pairs.count[pair] < least:
+            heap_size = push(heap, heap_size, pair, pairs, symbols)
+            break
+        new_pairs = 2 * min(pairs.size[pair], num_symbols + 1)
         new_length = symbols.length[pairs.left[pair]] + symbols.length[pairs.right[pair]]
         if num_pairs + new_pairs > pairs.left.size:
             reason = PAIRS_FULL
-        elif num_places + new_places > places.cell.size:
-            reason = PLACES_FULL
         elif symbols.offset[num_symbols] + new_length > symbols.text.size:
             reason = TEXT_FULL
         if reason != DONE:

@@ -1,8 +1,8 @@
 """The class of every Unicode character, as far as the split patterns ask for it.
 
-The classes are read off the `regex` package once (`python -m trafo.tokenizer.kernels.unicode_classes`
-rewrites the data file beside this one) and shipped, so that a text gives the same ids on every
-machine, whatever version of that package is installed there.
+The classes are read off the `regex` package once (running this module rewrites the data file
+beside it) and shipped, so that a text gives the same ids on every machine, whatever version of
+that package is installed there.
 """
 
 from functools import cache

@@ -1,0 +1,93 @@
+"""Words under known merges: their symbols, and upper bounds on how frequent their pairs are."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trafo.tokenizer.kernels.bpe import Ids, MergeTable, Scratch, encode_word
+from trafo.tokenizer.kernels.compile import kernel
+from trafo.tokenizer.kernels.scan_gpt2 import Ends
+from trafo.tokenizer.kernels.utf8 import Bytes
+
+Int64s = NDArray[np.int64]
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@kernel
+def segment_words(
+    text: Bytes,
+    ends: Ends,
+    byte_ids: Ids,
+    merges: MergeTable,
+    symbols: Ids,
+    symbol_ends: Ends,
+    scratch: Scratch,
+) -> int:
+    """Write the symbols of all words end to end; returns how many."""
+    start = total = np.int64(0)
+    for word in range(ends.size):
+        length = ends[word] - start
+        total += encode_word(text, start, length, byte_ids, merges, symbols[total:], scratch)
+        symbol_ends[word] = total
+        start = ends[word]
+    return total
+
+
+@kernel
+def _bucket(left: np.uint32, right: np.uint32, num_buckets: int) -> int:
+    key = (np.uint64(left) << np.uint64(32) | np.uint64(right)) * _MIX
+    return np.int64(key >> np.uint64(32)) & (num_buckets - 1)
+
+
+@kernel
+def add_pairs(
+    text: Bytes,
+    ends: Ends,
+    counts: Int64s,
+    byte_ids: Ids,
+    merges: MergeTable,
+    ids: Ids,
+    scratch: Scratch,
+    buckets: Int64s,
+) -> None:
+    """Add the count of each word to the buckets of its pairs."""
+    start = np.int64(0)
+    for word in range(ends.size):
+        number = encode_word(text, start, ends[word] - start, byte_ids, merges, ids, scratch)
+        for i in range(number - 1):
+            buckets[_bucket(ids[i], ids[i + 1], buckets.size)] += counts[word]
+        start = ends[word]
+
+
+@kernel
+def best_pairs(
+    text: Bytes,
+    ends: Ends,
+    byte_ids: Ids,
+    merges: MergeTable,
+    ids: Ids,
+    scratch: Scratch,
+    buckets: Int64s,
+    best: Int64s,
+) -> None:
+    """The fullest bucket among those of each word's pairs; 0 for a single symbol."""
+    start = np.int64(0)
+    for word in range(ends.size):
+        number = encode_word(text, start, ends[word] - start, byte_ids, merges, ids, scratch)
+        best[word] = 0
+        for i in range(number - 1):
+            best[word] = max(best[word], buckets[_bucket(ids[i], ids[i + 1], buckets.size)])
+        start = ends[word]
+
+
+@kernel
+def gather_words(text: Bytes, ends: Ends, chosen: Int64s, out: Bytes, out_ends: Ends) -> None:
+    """Copy the chosen words, end to end."""
+    size = 0
+    for index in range(chosen.size):
+        word = chosen[index]
+        start = ends[word - 1] if word > 0 else 0
+        for i in range(start, ends[word]):
+            out[size] = text[i]
+            size += 1
+        out_ends[index] = size
