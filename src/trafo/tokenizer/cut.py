@@ -8,7 +8,9 @@ words of the whole. Such a place is
  - before white space that follows an ASCII letter or digit: no named pattern has a word in which
    these two stand side by side, and none looks behind;
  - before the last two words of the beginning: more text can change the last word (it may go on)
-   and the one before (`'` `l` becomes `'ll`), but no earlier one.
+   and the one before (`'` `l` becomes `'ll`), but no earlier one. It must not be behind a word of
+   white space: that may owe its border to the letter behind it (`\\s+(?!\\S)`), and would lose it
+   if the piece ended there.
 
 A user's own expression may look anywhere, so only the first kind is safe for it.
 """
@@ -23,6 +25,7 @@ from trafo.tokenizer.specials import NO_CUTS, SpecialTokens
 _WORD_THEN_SPACE = re.compile(rb"[A-Za-z0-9](?=[ \t\r\n])")
 _WINDOW = 4096  # bytes searched for such a place before every word is looked at
 _WORDS_THAT_MAY_CHANGE = 2
+_RECENT_WORDS = 8  # of which one is not white space: runs of that are at most three words
 
 
 class Cutter:
@@ -63,11 +66,13 @@ class Cutter:
 
     def _before_last_words(self, data: Bytes, start: int, stop: int) -> int:
         stop = whole_characters(data, start, stop)
-        recent = [start]
+        recent = [start]  # where the last words end
         for _, ends in self._scanner.words(data, start, stop, NO_CUTS):
-            recent = [*recent, *ends[-1 - _WORDS_THAT_MAY_CHANGE :].tolist()]
-            recent = recent[-1 - _WORDS_THAT_MAY_CHANGE :]
-        return recent[0] if len(recent) > _WORDS_THAT_MAY_CHANGE else start
+            recent = [*recent, *ends[-_RECENT_WORDS:].tolist()][-_RECENT_WORDS:]
+        for i in range(len(recent) - 1 - _WORDS_THAT_MAY_CHANGE, 0, -1):
+            if not data[recent[i - 1] : recent[i]].tobytes().decode().isspace():
+                return recent[i]
+        return start
 
 
 def whole_characters(data: Bytes, start: int, stop: int) -> int:
