@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,9 @@ from numpy.typing import NDArray
 
 from trafo.errors import InputError
 from trafo.runtime.progress import progress
-from trafo.tokenizer.chunks import Chunk, Chunker
+from trafo.tokenizer.chunks import Chunker
+from trafo.tokenizer.encode import Encoder
 from trafo.tokenizer.kernels.bpe import NO_ID, Ids
-from trafo.tokenizer.kernels.encode import SLACK
 from trafo.tokenizer.reading import Read, disk_bytes_before, read_all
 from trafo.tokenizer.records import Errors
 from trafo.tokenizer.sources import Paths, fingerprint, open_sources
@@ -95,8 +96,8 @@ class ChunkEncoder:
             )
         self._end_id = ids.get(end_of_document or END_OF_TEXT)
         marker = int(NO_ID) if end_of_document is None else ids[end_of_document]
-        self._new_encoder: Callable[[], _Room] = lambda: _Room(tokenizer, special, marker)
-        self._idle: list[_Room] = []
+        self._new_encoder: Callable[[], Encoder] = partial(tokenizer.new_encoder, special, marker)
+        self._idle: list[Encoder] = []
         self._dtype = np.dtype(dtype_for(tokenizer.vocab_size)).newbyteorder("<")
 
     def encode(self, read: Read) -> EncodedChunk:
@@ -109,14 +110,13 @@ class ChunkEncoder:
             token = self.specials.tokens[int(found[0, 2])]
             raise InputError(f"the text contains the special token {token!r}")
         try:
-            room = self._idle.pop()
+            encoder = self._idle.pop()
         except IndexError:
-            room = self._new_encoder()
-        ids = room.encode(chunk)
+            encoder = self._new_encoder()
+        ids = encoder.encode_array(chunk.data, 0, len(chunk.data), chunk.cuts)
+        self._idle.append(encoder)
         ids, ends = self._without_markers(ids)
-        result = EncodedChunk(ids.astype(self._dtype), ends, read)
-        self._idle.append(room)
-        return result
+        return EncodedChunk(ids.astype(self._dtype), ends, read)
 
     def _without_markers(self, ids: Ids) -> tuple[Ids, NDArray[np.int64]]:
         """Where documents end; markers that are no tokens are taken out."""
@@ -130,18 +130,3 @@ class ChunkEncoder:
 
 
 _NO_ENDS = np.zeros(0, np.int64)
-
-
-class _Room:
-    """An encoder and the buffer it writes to, kept from chunk to chunk."""
-
-    def __init__(self, tokenizer: Tokenizer, special: Specials, marker: int) -> None:
-        self._encoder = tokenizer.new_encoder(special, marker)
-        self._ids = np.empty(0, np.uint32)
-
-    def encode(self, chunk: Chunk) -> Ids:
-        needed = len(chunk.data) + len(chunk.cuts) + SLACK
-        if len(self._ids) < needed:
-            self._ids = np.empty(needed + needed // 4, np.uint32)
-        count = self._encoder.encode(chunk.data, 0, len(chunk.data), chunk.cuts, self._ids)
-        return self._ids[:count]

@@ -19,24 +19,33 @@ from trafo.tokenizer.kernels.bpe import (
     fill_merge_table,
 )
 from trafo.tokenizer.kernels.encode import (
+    ARRAYS,
     CACHE_FULL,
-    DONE,
+    IDS,
+    LONG_IDS,
     SLACK,
+    START_OF_WORD,
     WORD_TOO_LONG,
+    WORDS,
+    encode_gpt2,
     encode_words,
     enter_words,
 )
 from trafo.tokenizer.kernels.scan import OFFSET_MASK, Cuts
 from trafo.tokenizer.kernels.scan_gpt2 import Ends
+from trafo.tokenizer.kernels.unicode_classes import character_classes
 from trafo.tokenizer.kernels.utf8 import Bytes
-from trafo.tokenizer.kernels.word_table import new_batch, new_table
+from trafo.tokenizer.kernels.word_table import WordTable, new_batch, new_table
+from trafo.tokenizer.kernels.workspace import Workspace
 from trafo.tokenizer.parts import TokenizerParts
 from trafo.tokenizer.scan import Scanner
 
 _CACHE_CAPACITY = 1 << 18
 _CACHE_ARENA = 1 << 20
 _LONG_IDS = 1 << 20
-_BUFFER = 1 << 13
+_WORDS_AT_ONCE = 1 << 14
+
+BUFFER = 1 << 13  # bytes of text whose ids fit into an encoder's own buffer
 
 
 @dataclass(frozen=True)
@@ -93,52 +102,65 @@ class Encoder:
     ) -> None:
         """`document_end` is written at each end of a document that is among the cuts."""
         self._scanner = Scanner(pattern)
+        self._is_gpt2 = pattern == "gpt2"
         self._merges = merges
-        self._special_ids = np.array([*special_ids, document_end], np.uint32)
-        self._cache = new_table(_CACHE_CAPACITY, _CACHE_ARENA)
-        self._long_ids = np.empty(_LONG_IDS, np.uint32)
-        self._batch = new_batch()
-        self._scratch = np.empty(SCRATCH_PER_BYTE * SHORT, np.int64)
-        self.buffer = np.empty(_BUFFER + SLACK, np.uint32)  # for the ids of a short text
-        # done, start, number of ids, ids in the arena; in and out of the kernel
-        self._state = np.zeros(4, np.int64)
+        self._arrays = arrays = Workspace(*ARRAYS)
+        arrays["merges"] = merges.table
+        arrays["byte_ids"] = merges.byte_ids
+        arrays["special_ids"] = np.array([*special_ids, document_end], np.uint32)
+        arrays["long_ids"] = np.empty(_LONG_IDS, np.uint32)
+        arrays["batch"] = new_batch()
+        arrays["scratch"] = np.empty(SCRATCH_PER_BYTE * SHORT, np.int64)
+        arrays["state"] = np.zeros(7, np.int64)
+        arrays["classes"] = character_classes()
+        arrays["ends"] = np.empty(_WORDS_AT_ONCE, np.int64)
+        self._keep(new_table(_CACHE_CAPACITY, _CACHE_ARENA))
         self._start_cache()
+        self._room = np.empty(0, np.uint32)
+        self.buffer = np.empty(BUFFER + SLACK, np.uint32)  # for the ids of a short text
+
+    def _keep(self, cache: WordTable) -> None:
+        self._arrays["slots"], self._arrays["arena"], self._arrays["used"] = cache
 
     def encode(self, data: Bytes, start: int, stop: int, cuts: Cuts, out: Ids) -> int:
         """Write the ids of data[start:stop], valid UTF-8, to `out`; returns how many.
 
-        `out` has room for stop - start + SLACK ids, which is as many as there can be.
+        `out` has room for stop - start + SLACK ids, and one more for each end of a document.
         """
-        state = self._state
-        state[2] = 0
+        if not self._is_gpt2:
+            return self._encode_words(data, start, stop, cuts, out)
+        handles = self._arrays.handles
+        count = encode_gpt2(data, start, stop, cuts, out, handles, False)
+        while count < 0:
+            self._make_room(-count, data, self._arrays["ends"])
+            count = encode_gpt2(data, start, stop, cuts, out, handles, True)
+        return int(count)
+
+    def encode_array(self, data: Bytes, start: int, stop: int, cuts: Cuts) -> Ids:
+        """The ids of data[start:stop] as an array of their own."""
+        needed = stop - start + len(cuts) + SLACK
+        if len(self._room) < needed:
+            self._room = np.empty(needed + needed // 4, np.uint32)
+        return self._room[: self.encode(data, start, stop, cuts, self._room)].copy()
+
+    def _encode_words(self, data: Bytes, start: int, stop: int, cuts: Cuts, out: Ids) -> int:
+        """The same for any pattern: scan, then encode, some thousand words at a time."""
+        state = self._arrays["state"]
+        state[IDS] = 0
         for first, ends in self._scanner.words(data, start, stop, cuts):
-            state[0], state[1] = 0, first
-            while True:
-                reason = encode_words(
-                    data,
-                    ends,
-                    *self._cache,
-                    self._long_ids,
-                    self._merges.table,
-                    self._merges.byte_ids,
-                    self._special_ids,
-                    self._batch,
-                    self._scratch,
-                    out,
-                    state,
-                )
-                if reason == DONE:
-                    break
+            state[WORDS], state[START_OF_WORD] = 0, first
+            while reason := encode_words(data, ends, len(ends), out, self._arrays.handles):
                 self._make_room(reason, data, ends)
-        return int(state[2])
+        return int(state[IDS])
 
     def _make_room(self, reason: int, data: Bytes, ends: Ends) -> None:
-        done, start = int(self._state[0]), int(self._state[1])
-        stop = int(ends[done]) & OFFSET_MASK
+        """Mend what keeps the next word from being encoded, or say why it cannot be."""
+        state = self._arrays["state"]
+        start, stop = int(state[START_OF_WORD]), int(ends[state[WORDS]]) & OFFSET_MASK
         if reason == CACHE_FULL:
             self._start_cache()
         elif reason == WORD_TOO_LONG:
-            self._scratch = np.empty(SCRATCH_PER_BYTE * (stop - start), np.int64)
+            self._arrays["scratch"] = np.empty(SCRATCH_PER_BYTE * (stop - start), np.int64)
         else:
             known = self._merges.byte_ids != NO_ID
             missing = next(byte for byte in data[start:stop].tolist() if not known[byte])
@@ -149,10 +171,9 @@ class Encoder:
             )
 
     def _start_cache(self) -> None:
-        slots, _, used = self._cache
-        slots[:] = 0
-        used[:] = new_table(1, 0).used
-        self._state[3] = 0
+        self._arrays["slots"][:] = 0
+        self._arrays["used"][:] = new_table(1, 0).used
+        self._arrays["state"][LONG_IDS] = 0
         if self._merges.whole_words:
             self._enter_whole_words()
 
@@ -163,5 +184,6 @@ class Encoder:
         text = np.frombuffer(b"".join(words), np.uint8)
         ends = np.cumsum([len(word) for word in words], dtype=np.int64)
         capacity = max(_CACHE_CAPACITY, 1 << (4 * len(words)).bit_length())
-        self._cache = new_table(capacity, _CACHE_ARENA + 2 * len(text) + 16 * len(words))
-        enter_words(text, ends, ids, *self._cache, self._batch)
+        cache = new_table(capacity, _CACHE_ARENA + 2 * len(text) + 16 * len(words))
+        enter_words(text, ends, ids, *cache, self._arrays["batch"])
+        self._keep(cache)

@@ -11,8 +11,8 @@ machine) and makes the buffers, so that encoding needs little more memory than i
 from __future__ import annotations
 
 import codecs
+import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from trafo.errors import InputError
 from trafo.tokenizer.cut import Cutter
-from trafo.tokenizer.encode import Encoder, Merges
+from trafo.tokenizer.encode import BUFFER, Encoder, Merges
 from trafo.tokenizer.files import load_any, save_folder
 from trafo.tokenizer.formats.gpt2 import read_gpt2
 from trafo.tokenizer.kernels.bpe import NO_ID, Ids
@@ -30,12 +30,11 @@ from trafo.tokenizer.kernels.utf8 import Bytes
 from trafo.tokenizer.parts import TokenizerParts, content_hash, with_special_tokens
 from trafo.tokenizer.scan import Scanner
 from trafo.tokenizer.specials import NO_CUTS, SpecialTokens
-from trafo.tokenizer.workers import default_workers, map_in_threads
+from trafo.tokenizer.workers import default_workers, map_in_order, map_in_threads
 
 Specials = Literal["allow", "ignore", "refuse"]
 
-_SHORT = 1 << 13  # bytes: up to here ids go through a buffer that is already there
-_STEP = _SHORT // 8  # characters of a text that are taken in at a time
+_STEP = BUFFER // 8  # characters of a text that are taken in at a time
 _PIECE = 1 << 20  # bytes of a long text that one thread encodes at a time
 
 
@@ -139,20 +138,22 @@ class Tokenizer:
 
     def encode(self, text: str, special: Specials = "allow") -> list[int]:
         """The ids of a text."""
-        data = _utf8(text)
-        if len(data) > _SHORT:
-            return self._encode_long(data, special).tolist()
-        with self._encoder() as encoder:
-            count = encoder.encode(
-                data, 0, len(data), self._cuts(text, data, special), encoder.buffer
-            )
-            return encoder.buffer[:count].tolist()
+        raw = _utf8(text)
+        if len(raw) > BUFFER:
+            return _as_list(self._encode_long(text, special))
+        data = np.frombuffer(raw, np.uint8)
+        cuts = self._cuts(text, data, special)
+        encoder = self._take_encoder()
+        try:
+            count = encoder.encode(data, 0, len(raw), cuts, encoder.buffer)
+            return _as_list(encoder.buffer[:count])
+        finally:
+            self._idle.append(encoder)
 
     def encode_array(self, text: str, special: Specials = "allow") -> Ids:
         """The ids of a text as an array of uint32; a long text is encoded by all cores."""
-        data = _utf8(text)
-        if len(data) > _SHORT:
-            return self._encode_long(data, special)
+        if len(text) > BUFFER:
+            return self._encode_long(text, special)
         return np.array(self.encode(text, special), np.uint32)
 
     def encode_batch(self, texts: Sequence[str], special: Specials = "allow") -> list[list[int]]:
@@ -175,16 +176,16 @@ class Tokenizer:
         """
         cutter = self.new_cutter(special)
         pending = bytearray()
-        wanted = _SHORT // 2
+        wanted = BUFFER // 2
         for text in texts:
             for i in range(0, len(text), _STEP):
-                pending += _utf8_bytes(text[i : i + _STEP])
+                pending += _utf8(text[i : i + _STEP])
                 if len(pending) >= wanted:
                     ids, used = self._encode_certain(pending, cutter, special, is_end=False)
                     yield from ids
                     del pending[:used]
                     # Nothing certain yet: look again when there is twice as much.
-                    wanted = max(_SHORT // 2, 2 * len(pending))
+                    wanted = max(BUFFER // 2, 2 * len(pending))
         yield from self._encode_certain(pending, cutter, special, is_end=True)[0]
 
     def _encode_certain(
@@ -194,54 +195,62 @@ class Tokenizer:
         data = np.frombuffer(bytes(pending), np.uint8)
         end, cuts = cutter.cut(data, 0, len(data), is_end=is_end)
         self._check_refused(cuts, special)
-        with self._encoder() as encoder:
-            room = encoder.buffer if end <= _SHORT else np.empty(end + SLACK, np.uint32)
+        encoder = self._take_encoder()
+        try:
+            room = encoder.buffer if end <= BUFFER else np.empty(end + SLACK, np.uint32)
             count = encoder.encode(data, 0, end, cuts, room)
-            return room[:count].tolist(), end
+            return _as_list(room[:count]), end
+        finally:
+            self._idle.append(encoder)
 
-    def _encode_long(self, data: Bytes, special: Specials) -> Ids:
+    def _encode_long(self, text: str, special: Specials) -> Ids:
         """Cut a long text into pieces, encode them side by side, and join the ids."""
-        pieces = list(_pieces(data, self.new_cutter(special)))
-        for _, _, cuts in pieces:
-            self._check_refused(cuts, special)
+        data = _utf8_view(text)
+        cutter = self.new_cutter(special)
+        ids = np.empty(len(data), np.uint32)
+        count = 0
 
         def encode(piece: tuple[int, int, Cuts]) -> Ids:
             start, stop, cuts = piece
-            ids = np.empty(stop - start + SLACK, np.uint32)
-            with self._encoder() as encoder:
-                return ids[: encoder.encode(data, start, stop, cuts, ids)]
+            self._check_refused(cuts, special)
+            encoder = self._take_encoder()
+            try:
+                return encoder.encode_array(data, start, stop, cuts)
+            finally:
+                self._idle.append(encoder)
 
-        return np.concatenate(map_in_threads(encode, pieces))
+        for piece_ids in map_in_order(encode, _pieces(data, cutter), default_workers()):
+            ids[count : count + len(piece_ids)] = piece_ids
+            count += len(piece_ids)
+        ids.resize(count, refcheck=False)  # gives the rest of the memory back without a copy
+        return ids
 
-    @contextmanager
-    def _encoder(self) -> Iterator[Encoder]:
-        """An encoder that no other thread uses meanwhile."""
+    def _take_encoder(self) -> Encoder:
+        """An encoder that no other thread uses, until it is put back among the idle ones."""
         try:
-            encoder = self._idle.pop()
+            return self._idle.pop()
         except IndexError:
-            encoder = self.new_encoder()
-        try:
-            yield encoder
-        finally:
-            self._idle.append(encoder)
+            return self.new_encoder()
 
     # Special tokens in the text
 
     def special_tokens_found(self, special: Specials) -> SpecialTokens:
         """The special tokens to look for in a text."""
-        if special not in ("allow", "ignore", "refuse"):
-            raise InputError(
-                f"special={special!r} is not known", hint="use 'allow', 'ignore' or 'refuse'"
-            )
+        _check_choice(special)
         return SpecialTokens([]) if special == "ignore" else self._specials
 
     def _cuts(self, text: str, data: Bytes, special: Specials) -> Cuts:
-        wanted = self.special_tokens_found(special)
-        if not any(token in text for token in wanted.tokens):
+        """The special tokens in a short text; mostly none, which a look at the text tells."""
+        if special != "allow":
+            _check_choice(special)
+        if special == "ignore":
             return NO_CUTS
-        cuts = wanted.find(data, 0, len(data))
-        self._check_refused(cuts, special)
-        return cuts
+        for token in self._specials.tokens:
+            if token in text:
+                cuts = self._specials.find(data, 0, len(data))
+                self._check_refused(cuts, special)
+                return cuts
+        return NO_CUTS
 
     def _check_refused(self, cuts: Cuts, special: Specials) -> None:
         if special == "refuse" and len(cuts):
@@ -256,7 +265,7 @@ class Tokenizer:
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes that ids stand for."""
         try:
-            return b"".join(map(self.vocab.__getitem__, _whole_numbers(ids)))
+            return b"".join(map(self.vocab.__getitem__, ids))
         except KeyError as error:
             raise InputError(
                 f"{error.args[0]} is not an id of this tokenizer",
@@ -279,11 +288,18 @@ class Tokenizer:
             yield text
 
 
-def _whole_numbers(ids: Iterable[int]) -> Iterable[int]:
-    return ids.tolist() if isinstance(ids, np.ndarray) else ids
+def _check_choice(special: str) -> None:
+    if special not in ("allow", "ignore", "refuse"):
+        raise InputError(
+            f"special={special!r} is not known", hint="use 'allow', 'ignore' or 'refuse'"
+        )
 
 
-def _utf8_bytes(text: str) -> bytes:
+def _as_list(ids: Ids) -> list[int]:
+    return ids.tolist()  # type: ignore[no-any-return]  # as numpy's annotations have it
+
+
+def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -294,8 +310,20 @@ def _utf8_bytes(text: str) -> bytes:
         ) from None
 
 
-def _utf8(text: str) -> Bytes:
-    return np.frombuffer(_utf8_bytes(text), np.uint8)
+def _utf8_view(text: str) -> Bytes:
+    """The bytes of a text, without a copy if it is ASCII: Python keeps it as these very bytes."""
+    if not text.isascii():
+        return np.frombuffer(_utf8(text), np.uint8)
+    size = ctypes.c_ssize_t()
+    address = _as_utf8(text, ctypes.byref(size))
+    view: Bytes = np.ctypeslib.as_array((ctypes.c_uint8 * size.value).from_address(address))
+    view.flags.writeable = False
+    return view
+
+
+_as_utf8 = ctypes.pythonapi.PyUnicode_AsUTF8AndSize
+_as_utf8.argtypes = [ctypes.py_object, ctypes.POINTER(ctypes.c_ssize_t)]
+_as_utf8.restype = ctypes.c_void_p
 
 
 def _pieces(data: Bytes, cutter: Cutter) -> Iterator[tuple[int, int, Cuts]]:

@@ -13,12 +13,10 @@ from trafo.tokenizer.kernels.bpe import (
     SCRATCH_PER_BYTE,
     SHORT,
     Ids,
-    MergeTable,
-    Scratch,
     encode_word,
 )
 from trafo.tokenizer.kernels.compile import kernel
-from trafo.tokenizer.kernels.scan import OFFSET_MASK
+from trafo.tokenizer.kernels.scan import OFFSET_MASK, Cuts, scan_words_gpt2
 from trafo.tokenizer.kernels.scan_gpt2 import Ends
 from trafo.tokenizer.kernels.utf8 import Bytes
 from trafo.tokenizer.kernels.word_table import (
@@ -33,8 +31,35 @@ from trafo.tokenizer.kernels.word_table import (
     has_room,
     make_keys,
 )
+from trafo.tokenizer.kernels.workspace import (
+    Handles,
+    bytes_at,
+    int64s_at,
+    uint32s_at,
+    uint64s_at,
+)
 
 SLACK = 3  # ids that may be written behind the last one
+
+# The arrays of an encoder, in the order of their handles.
+ARRAYS = (
+    "slots",
+    "arena",
+    "used",
+    "long_ids",
+    "merges",
+    "byte_ids",
+    "special_ids",
+    "batch",
+    "scratch",
+    "state",
+    "classes",
+    "ends",
+)
+
+# What the state holds: words encoded, where the next one begins, ids written, ids in the arena;
+# and of the scan: ends found, how far it has come, the next cut.
+WORDS, START_OF_WORD, IDS, LONG_IDS, NUM_ENDS, SCANNED, NEXT_CUT = range(7)
 
 # Why `encode_words` came back.
 DONE, CACHE_FULL, WORD_TOO_LONG, BYTE_MISSING = range(4)
@@ -69,6 +94,21 @@ def enter_words(
 
 
 @kernel
+def _recall(slots: Slots, slot: int, long_ids: Ids, out: Ids, count: int) -> int:
+    """Write the ids of a word that is in the cache; returns the new count."""
+    value0, value1 = slots[slot + 2], slots[slot + 3]
+    number = np.int64(value1 >> _HALF)
+    if number <= _INLINE_IDS:  # three are written whatever the number, which needs no branch
+        out[count] = np.uint32(value0 & _LOW)
+        out[count + 1] = np.uint32(value0 >> _HALF)
+        out[count + 2] = np.uint32(value1 & _LOW)
+    else:
+        for i in range(number):
+            out[count + i] = long_ids[np.int64(value0) + i]
+    return count + number
+
+
+@kernel
 def _remember(
     slots: Slots, slot: int, ids: Ids, first: int, count: int, long_ids: Ids, used: int
 ) -> int:
@@ -87,29 +127,21 @@ def _remember(
 
 
 @kernel
-def encode_words(
-    data: Bytes,
-    ends: Ends,
-    slots: Slots,
-    arena: Bytes,
-    used: NDArray[np.int64],
-    long_ids: Ids,
-    merges: MergeTable,
-    byte_ids: Ids,
-    special_ids: Ids,
-    batch: Batch,
-    scratch: Scratch,
-    out: Ids,
-    state: NDArray[np.int64],
-) -> int:
-    """Encode ends[state[0]:]; the first word begins at state[1], ids go to out[state[2]:].
+def encode_words(data: Bytes, ends: Ends, num_ends: int, out: Ids, handles: Handles) -> int:
+    """Encode ends[state[WORDS] : num_ends]; the first begins at state[START].
 
-    Returns DONE, or what must be mended before the word at state[0] can be encoded.
+    Returns DONE, or what must be mended before the word at state[WORDS] can be encoded.
     """
-    done, start, count, long_used = state[0], state[1], state[2], state[3]
+    slots, arena, used = uint64s_at(handles, 0), bytes_at(handles, 1), int64s_at(handles, 2)
+    long_ids, merges = uint32s_at(handles, 3), uint64s_at(handles, 4)
+    byte_ids, special_ids = uint32s_at(handles, 5), uint32s_at(handles, 6)
+    batch = uint64s_at(handles, 7).reshape(5, BATCH)
+    scratch, state = int64s_at(handles, 8), int64s_at(handles, 9)
+
+    done, start, count, long_used = state[WORDS], state[START_OF_WORD], state[IDS], state[LONG_IDS]
     reason = DONE
-    while done < ends.size and reason == DONE:
-        num_words = min(BATCH, ends.size - done)
+    while done < num_ends and reason == DONE:
+        num_words = min(BATCH, num_ends - done)
         make_keys(data, start, ends, done, num_words, slots, batch)
         for i in range(num_words):
             length = np.int64(batch[LENGTH, i])
@@ -120,24 +152,15 @@ def encode_words(
                 continue
             slot = find_word(data, batch, i, slots, arena)
             if slot >= 0:
-                value0, value1 = slots[slot + 2], slots[slot + 3]
-                number = np.int64(value1 >> _HALF)
-                if number <= _INLINE_IDS:
-                    out[count] = np.uint32(value0 & _LOW)
-                    out[count + 1] = np.uint32(value0 >> _HALF)
-                    out[count + 2] = np.uint32(value1 & _LOW)
-                else:
-                    for j in range(number):
-                        out[count + j] = long_ids[np.int64(value0) + j]
-                count += number
+                count = _recall(slots, slot, long_ids, out, count)
                 done += 1
                 continue
             start = np.int64(batch[START, i])
             if length > SHORT and length * SCRATCH_PER_BYTE > scratch.size:
                 reason = WORD_TOO_LONG
                 break
-            cached = length <= _LONGEST_CACHED
-            if cached and not (
+            is_cached = length <= _LONGEST_CACHED
+            if is_cached and not (
                 has_room(slots, arena, used, length) and long_used + length <= long_ids.size
             ):
                 reason = CACHE_FULL
@@ -146,7 +169,7 @@ def encode_words(
             if number < 0:
                 reason = BYTE_MISSING
                 break
-            if cached:
+            if is_cached:
                 slot = -1 - slot
                 add_word(data, batch, i, slot, slots, arena, used)
                 long_used = _remember(slots, slot, out, count, number, long_ids, long_used)
@@ -154,5 +177,31 @@ def encode_words(
             done += 1
         if reason == DONE:
             start = ends[done - 1] & OFFSET_MASK
-    state[0], state[1], state[2], state[3] = done, start, count, long_used
+    state[WORDS], state[START_OF_WORD], state[IDS], state[LONG_IDS] = done, start, count, long_used
     return reason
+
+
+@kernel
+def encode_gpt2(
+    data: Bytes, start: int, stop: int, cuts: Cuts, out: Ids, handles: Handles, goes_on: bool
+) -> int:
+    """Scan by GPT-2's pattern and encode, in one go.
+
+    Returns the number of ids; or, less than 0, what must be mended before it `goes_on`.
+    """
+    state, classes, ends = int64s_at(handles, 9), bytes_at(handles, 10), int64s_at(handles, 11)
+    if not goes_on:
+        state[WORDS] = state[NUM_ENDS] = state[IDS] = state[NEXT_CUT] = 0
+        state[SCANNED] = start
+    while True:
+        if state[WORDS] == state[NUM_ENDS]:
+            if state[SCANNED] >= stop and state[NEXT_CUT] >= cuts.shape[0]:
+                return state[IDS]
+            state[WORDS] = 0
+            state[START_OF_WORD] = state[SCANNED]
+            state[NUM_ENDS], state[SCANNED], state[NEXT_CUT] = scan_words_gpt2(
+                data, classes, state[SCANNED], stop, cuts, state[NEXT_CUT], ends
+            )
+        reason = encode_words(data, ends, state[NUM_ENDS], out, handles)
+        if reason != DONE:
+            return -reason
