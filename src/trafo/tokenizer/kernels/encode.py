@@ -13,6 +13,8 @@ from trafo.tokenizer.kernels.bpe import (
     SCRATCH_PER_BYTE,
     SHORT,
     Ids,
+    MergeTable,
+    Scratch,
     encode_word,
 )
 from trafo.tokenizer.kernels.compile import kernel
@@ -94,21 +96,6 @@ def enter_words(
 
 
 @kernel
-def _recall(slots: Slots, slot: int, long_ids: Ids, out: Ids, count: int) -> int:
-    """Write the ids of a word that is in the cache; returns the new count."""
-    value0, value1 = slots[slot + 2], slots[slot + 3]
-    number = np.int64(value1 >> _HALF)
-    if number <= _INLINE_IDS:  # three are written whatever the number, which needs no branch
-        out[count] = np.uint32(value0 & _LOW)
-        out[count + 1] = np.uint32(value0 >> _HALF)
-        out[count + 2] = np.uint32(value1 & _LOW)
-    else:
-        for i in range(number):
-            out[count + i] = long_ids[np.int64(value0) + i]
-    return count + number
-
-
-@kernel
 def _remember(
     slots: Slots, slot: int, ids: Ids, first: int, count: int, long_ids: Ids, used: int
 ) -> int:
@@ -132,12 +119,42 @@ def encode_words(data: Bytes, ends: Ends, num_ends: int, out: Ids, handles: Hand
 
     Returns DONE, or what must be mended before the word at state[WORDS] can be encoded.
     """
-    slots, arena, used = uint64s_at(handles, 0), bytes_at(handles, 1), int64s_at(handles, 2)
-    long_ids, merges = uint32s_at(handles, 3), uint64s_at(handles, 4)
-    byte_ids, special_ids = uint32s_at(handles, 5), uint32s_at(handles, 6)
-    batch = uint64s_at(handles, 7).reshape(5, BATCH)
-    scratch, state = int64s_at(handles, 8), int64s_at(handles, 9)
+    return _encode_words(
+        data,
+        ends,
+        num_ends,
+        out,
+        uint64s_at(handles, 0),
+        bytes_at(handles, 1),
+        int64s_at(handles, 2),
+        uint32s_at(handles, 3),
+        uint64s_at(handles, 4),
+        uint32s_at(handles, 5),
+        uint32s_at(handles, 6),
+        uint64s_at(handles, 7).reshape(5, BATCH),
+        int64s_at(handles, 8),
+        int64s_at(handles, 9),
+    )
 
+
+@kernel
+def _encode_words(
+    data: Bytes,
+    ends: Ends,
+    num_ends: int,
+    out: Ids,
+    slots: Slots,
+    arena: Bytes,
+    used: NDArray[np.int64],
+    long_ids: Ids,
+    merges: MergeTable,
+    byte_ids: Ids,
+    special_ids: Ids,
+    batch: Batch,
+    scratch: Scratch,
+    state: NDArray[np.int64],
+) -> int:
+    """The loop; apart, because numba counts references to arrays that are not arguments."""
     done, start, count, long_used = state[WORDS], state[START_OF_WORD], state[IDS], state[LONG_IDS]
     reason = DONE
     while done < num_ends and reason == DONE:
@@ -152,7 +169,16 @@ def encode_words(data: Bytes, ends: Ends, num_ends: int, out: Ids, handles: Hand
                 continue
             slot = find_word(data, batch, i, slots, arena)
             if slot >= 0:
-                count = _recall(slots, slot, long_ids, out, count)
+                value0, value1 = slots[slot + 2], slots[slot + 3]
+                number = np.int64(value1 >> _HALF)
+                if number <= _INLINE_IDS:  # three are written whatever the number: no branch
+                    out[count] = np.uint32(value0 & _LOW)
+                    out[count + 1] = np.uint32(value0 >> _HALF)
+                    out[count + 2] = np.uint32(value1 & _LOW)
+                else:
+                    for j in range(number):
+                        out[count + j] = long_ids[np.int64(value0) + j]
+                count += number
                 done += 1
                 continue
             start = np.int64(batch[START, i])
