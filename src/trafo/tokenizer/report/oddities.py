@@ -9,37 +9,37 @@ all there is to them.
 import regex
 
 _SHORTEST_REPETITION = 8  # characters
+_REPETITION = regex.compile(r"(?s)(.{1,4}?)\1+")
 
-# Bytes 80..BF as Windows-1252 shows them (Latin-1 shows the lower half as control characters).
-_CONTINUATION = bytes(range(0x80, 0xC0)).decode("cp1252", errors="ignore") + "".join(
-    map(chr, range(0x80, 0xC0))
-)
-_CONTINUATION_SIGN = "".join(c for c in _CONTINUATION if not c.isalpha())
+# The bytes 80..BF, which go on a character in UTF-8, as Windows-1252 and as Latin-1 show them.
+_BEHIND = bytes(range(0x80, 0xC0))
+_GOES_ON = _BEHIND.decode("cp1252", errors="ignore") + _BEHIND.decode("latin-1")
+_ANY = regex.escape(_GOES_ON)
+_SIGN = regex.escape("".join(character for character in _GOES_ON if not character.isalpha()))
 
 _MOJIBAKE = regex.compile(
     "|".join(
         [
             # Two bytes. Behind other letters than these two, only signs: Czech has `Úž`.
-            rf"[ÂÃ][{regex.escape(_CONTINUATION)}]",
-            rf"[Ä-ß][{regex.escape(_CONTINUATION_SIGN)}]",
+            rf"[ÂÃ][{_ANY}]",
+            rf"[Ä-ß][{_SIGN}]",
             # Three and four bytes.
-            rf"[à-ï][{regex.escape(_CONTINUATION)}]{{2}}",
-            rf"[ð-ô][{regex.escape(_CONTINUATION)}]{{3}}",
+            rf"[à-ï][{_ANY}]{{2}}",
+            rf"[ð-ô][{_ANY}]{{3}}",
             # What is left of these where a split pattern parts letters from signs.
-            r"â€|ï¿|¿½|ðŸ|€[™œ˜“”¦¢]|ÃÂ|ÂÃ",
-            # Never typed by anybody: U+FFFD and control characters (but not "next line").
+            "â€|ï¿|¿½|ðŸ|ÃÂ|ÂÃ|€[™œ\u02dc“”¦¢]",
+            # Typed by nobody: U+FFFD and control characters (but "next line" is one that is used).
             r"[\ufffd\u0080-\u0084\u0086-\u009f]",
         ]
     )
 )
 
-_MARKUP = regex.compile(
-    r"https?|www\.?|:/|\.(?:com|org|net|html?|php|jpe?g|png|gif)\b|\bhtml\b"
-    r"|</|/>|=\"|\bhref\b|\bsrc=|&(?:nbsp|amp|quot|lt|gt|#\d+);?|\bnbsp\b|<!--|-->|<\?"
-    r"|</?(?:div|span|br|td|tr|li|ul|img|p|a)\b|\[\[|\]\]|\{\{|\}\}",
+_ADDRESS_OR_MARKUP = regex.compile(
+    r"://|\bhttps?\b|\bwww\b|\.(?:com|org|net|html?|php|jpe?g|png|gif)\b"
+    r"|</|/>|<!--|-->|</?(?:html|head|body|div|span|table|tr|td|ul|li|img|br|script)\b"
+    r"|\b(?:html|href|src=|nbsp)|&(?:nbsp|amp|quot|lt|gt|#\d+)\b",
     regex.IGNORECASE,
 )
-_REPETITION = regex.compile(r"(?s)(.{1,4}?)\1+")
 
 
 def is_mojibake(token: bytes) -> bool:
@@ -48,8 +48,8 @@ def is_mojibake(token: bytes) -> bool:
 
 
 def is_boilerplate(token: bytes) -> bool:
-    """Whether the token is a piece of an address or of markup, or one to four characters repeated."""
+    """Whether the token is a piece of an address or of markup, or repeats a few characters."""
     text = token.decode("utf-8", errors="ignore").strip(" ")
     if len(text) >= _SHORTEST_REPETITION and _REPETITION.fullmatch(text):
         return True
-    return _MARKUP.search(text) is not None
+    return _ADDRESS_OR_MARKUP.search(text) is not None

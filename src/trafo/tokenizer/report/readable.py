@@ -2,20 +2,28 @@
 
 import codecs
 
+import regex
+
 _VISIBLE = {" ": "·", "\n": "↵", "\r": "␍", "\t": "→", "\u00a0": "⍽"}
-_LONGEST_RUN = 16  # of one character, before it is abbreviated
+_LONG_RUN = regex.compile(r"(?s)(.)\1{11,}|(.{2,4}?)\2{5,}")
+_TIMES = "\N{MULTIPLICATION SIGN}"
+_HEXADECIMAL = "trafo-hexadecimal"
 
 
 def readable(token: bytes) -> str:
-    """` the` becomes `·the`, 80 dashes `-×80`, the first byte of `é` `<C3>`."""
-    text = _decode(token)
-    if len(text) > _LONGEST_RUN and len(set(text)) == 1:
-        return f"{_visible(text[0])}×{len(text)}"
+    """` the` becomes `·the`, 80 dashes become `-×80`, the first byte of `é` becomes `<C3>`."""
+    text = token.decode("utf-8", errors=_HEXADECIMAL)
+    pieces: list[str] = []
+    end = 0
+    for run in _LONG_RUN.finditer(text):
+        pieces += [visible(text[end : run.start()]), _abbreviated(run[0], run[1] or run[2])]
+        end = run.end()
+    return "".join([*pieces, visible(text[end:])])
+
+
+def visible(text: str) -> str:
+    """White space and characters without a shape, spelt out."""
     return "".join(map(_visible, text))
-
-
-def _decode(token: bytes) -> str:
-    return token.decode("utf-8", errors=_HEXADECIMAL)
 
 
 def _visible(character: str) -> str:
@@ -24,11 +32,15 @@ def _visible(character: str) -> str:
     return character if character.isprintable() else f"<U+{ord(character):04X}>"
 
 
+def _abbreviated(run: str, unit: str) -> str:
+    shown = visible(unit) if len(unit) == 1 else f"({visible(unit)})"
+    return f"{shown}{_TIMES}{len(run) // len(unit)}"
+
+
 def _as_hexadecimal(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeDecodeError)
     wrong = error.object[error.start : error.end]
     return "".join(f"<{byte:02X}>" for byte in wrong), error.end
 
 
-_HEXADECIMAL = "trafo-hexadecimal"
 codecs.register_error(_HEXADECIMAL, _as_hexadecimal)

@@ -15,13 +15,15 @@ from trafo.tokenizer.kernels.utf8 import Bytes
 
 Kinds = NDArray[np.uint8]
 
-_SCRIPTS = (
-    "Adlam Arabic Armenian Balinese Bengali Bopomofo Braille Canadian_Aboriginal Cham Cherokee "
-    "Cyrillic Devanagari Ethiopic Georgian Greek Gujarati Gurmukhi Han Hangul Hebrew Hiragana "
-    "Javanese Kannada Katakana Khmer Lao Latin Lisu Malayalam Meetei_Mayek Mongolian Myanmar "
-    "New_Tai_Lue Nko Ol_Chiki Oriya Osage Sinhala Sundanese Syriac Tai_Le Tamil Telugu Thaana Thai "
-    "Tibetan Tifinagh Vai Yi"
-).split()
+# Those in use today; all others are counted together.
+_SCRIPT_NAMES = """
+    Adlam Arabic Armenian Balinese Bengali Bopomofo Braille Canadian_Aboriginal Cham Cherokee
+    Cyrillic Devanagari Ethiopic Georgian Greek Gujarati Gurmukhi Han Hangul Hebrew Hiragana
+    Javanese Kannada Katakana Khmer Lao Latin Lisu Malayalam Meetei_Mayek Mongolian Myanmar
+    New_Tai_Lue Nko Ol_Chiki Oriya Osage Sinhala Sundanese Syriac Tai_Le Tamil Telugu Thaana Thai
+    Tibetan Tifinagh Vai Yi
+"""
+_SCRIPTS = _SCRIPT_NAMES.split()
 
 # A token that mixes kinds counts for the last of them: ` 42` as digits, ` é` as Latin.
 KINDS = (
@@ -35,7 +37,8 @@ KINDS = (
 )
 SPACES, SIGNS, SPECIAL = KINDS.index("spaces"), KINDS.index("signs"), KINDS.index("special tokens")
 
-_LARGEST = 0x10FFFF
+_NUM_CODE_POINTS = 0x110000
+_SURROGATES = slice(0xD800, 0xE000)
 
 
 def kinds_of_bytes(data: Bytes) -> Kinds:
@@ -49,10 +52,10 @@ def kinds_of_bytes(data: Bytes) -> Kinds:
 
 @cache
 def _kind_of_code_point() -> Kinds:
-    """A table of all of Unicode, made in a fifth of a second at the first use."""
-    surrogates = range(0xD800, 0xE000)
-    everything = "".join(chr(i) for i in range(_LARGEST + 1) if i not in surrogates)
-    table = np.full(_LARGEST + 1, SIGNS, np.uint8)
+    """A table of all of Unicode, made at the first use."""
+    code_points = np.delete(np.arange(_NUM_CODE_POINTS, dtype=np.uint32), _SURROGATES)
+    everything = code_points.tobytes().decode("utf-32-le")
+    table = np.full(_NUM_CODE_POINTS, SIGNS, np.uint8)
     for match in _runs().finditer(everything):
         first, last = ord(match[0][0]), ord(match[0][-1])
         table[first : last + 1] = KINDS.index(match.lastgroup.replace("_", " "))
@@ -61,12 +64,16 @@ def _kind_of_code_point() -> Kinds:
 
 @cache
 def _runs() -> regex.Pattern[str]:
-    """Matches characters of one kind in a row; the first alternative that fits decides."""
-    expressions = {
+    """Matches characters of one kind; the first alternative that fits decides.
+
+    Only where an alternative fits nothing that an earlier one does, it takes several at once.
+    """
+    alternatives = {
+        "signs": r"\p{Script=Unknown}+",  # most of Unicode is not assigned yet
+        **{script: rf"\p{{Script={script}}}+" for script in _SCRIPTS},
         "spaces": r"\s",
-        **{script: rf"\p{{Script={script}}}" for script in _SCRIPTS},
         "emoji": r"\p{Emoji_Presentation}",
         "digits": r"\p{N}",
-        "other_scripts": r"[^\p{Script=Common}\p{Script=Inherited}\p{Script=Unknown}]",
+        "other_scripts": r"[^\p{Script=Common}\p{Script=Inherited}]",
     }
-    return regex.compile("|".join(f"(?P<{kind}>{one}+)" for kind, one in expressions.items()))
+    return regex.compile("|".join(f"(?P<{kind}>{one})" for kind, one in alternatives.items()))

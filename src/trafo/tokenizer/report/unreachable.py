@@ -49,7 +49,7 @@ def _reason(token: bytes, rank_of_pair: dict[Pair, int], parts: TokenizerParts) 
 
 
 def occurs_in_utf8(token: bytes) -> bool:
-    """Whether the bytes can be a part of valid UTF-8, perhaps beginning or ending in a character."""
+    """Whether the bytes can be a part of valid UTF-8; they may begin and end inside a character."""
     without_head = token.lstrip(bytes(range(0x80, 0xC0)))
     if len(token) - len(without_head) > 3:  # a character has at most three bytes after its first
         return False

@@ -1,0 +1,1 @@
+"""Ids -> batches; and the text that every machine with Python already has."""

@@ -1,0 +1,147 @@
+"""Tokenizer and text -> `Report`, in one pass and constant memory.
+
+Each chunk of the text is encoded. The lengths of the tokens say where in the text each one lies,
+and the characters there say which script it is spent on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+import numpy as np
+
+from trafo.errors import InputError
+from trafo.runtime.progress import progress
+from trafo.tokenizer.chunks import Chunk, Chunker
+from trafo.tokenizer.kernels.bpe import NO_ID, Ids
+from trafo.tokenizer.kernels.encode import SLACK
+from trafo.tokenizer.records import Errors
+from trafo.tokenizer.report.facts import Report, Share, Totals
+from trafo.tokenizer.report.scripts import KINDS, SPACES, SPECIAL, Kinds, kinds_of_bytes
+from trafo.tokenizer.report.vocabulary import Vocabulary
+from trafo.tokenizer.sources import Paths, Source, open_sources
+from trafo.tokenizer.tokenizer import Tokenizer
+
+_CHUNK = 1 << 20
+
+
+def measure(
+    tokenizer: Tokenizer,
+    inputs: Paths,
+    *,
+    name: str = "tokenizer",
+    field: str = "text",
+    errors: Errors = "strict",
+    top: int = 10,
+) -> Report:
+    """Encode files, folders or globs and report on it.
+
+    `name` is what the report calls the tokenizer; `top` is how many of the longest and of the most
+    frequent tokens it lists.
+    """
+    sources = open_sources(inputs, field, errors)
+    meter = Meter(tokenizer, errors)
+    total = sum(source.size for source in sources)
+    with progress(f"reading with {name}", total=total, unit="MB", scale=1e6) as bar:
+        files = {str(source.path): meter.add(source, bar.advance) for source in sources}
+    if not meter.counts.any():
+        raise InputError("the text is empty", where=", ".join(files))
+    vocabulary = Vocabulary(tokenizer.parts, meter.counts)
+    return Report(
+        tokenizer=name,
+        hash=tokenizer.hash,
+        pattern=tokenizer.pattern,
+        num_tokens=len(tokenizer.vocab),
+        num_special_tokens=len(tokenizer.special_tokens),
+        files=files,
+        scripts=meter.scripts(),
+        seconds=meter.seconds,
+        longest=vocabulary.longest(top),
+        most_frequent=vocabulary.most_frequent(top),
+        never_used=vocabulary.never_used(),
+        unreachable=vocabulary.unreachable(),
+        mojibake=vocabulary.mojibake(),
+        boilerplate=vocabulary.boilerplate(),
+    )
+
+
+class Meter:
+    """Adds up what the chunks of a text become."""
+
+    def __init__(self, tokenizer: Tokenizer, errors: Errors) -> None:
+        self._specials = tokenizer.special_tokens_found("allow")
+        self._chunker = Chunker(tokenizer.pattern, self._specials, errors, _CHUNK)
+        self._encoder = tokenizer.new_encoder()
+        self._room = np.empty(0, np.uint32)
+        self._token_bytes = np.zeros(tokenizer.vocab_size, np.int64)
+        for token_id, token in tokenizer.vocab.items():
+            self._token_bytes[token_id] = len(token)
+        self._bytes_of_kind = np.zeros(len(KINDS), np.int64)
+        self._tokens_of_kind = np.zeros(len(KINDS), np.int64)
+        self._in_word = False
+        self.counts = np.zeros(tokenizer.vocab_size, np.int64)
+        self.seconds = 0.0
+
+    def add(self, source: Source, advance: Callable[[int], None]) -> Totals:
+        """Count one file."""
+        totals = Totals()
+        disk_bytes = 0
+        self._in_word = False
+        for chunk in self._chunker.chunks(source):
+            if len(chunk.data):
+                totals += self._add_chunk(chunk)
+            advance(chunk.disk_bytes - disk_bytes)
+            disk_bytes = chunk.disk_bytes
+        return totals
+
+    def scripts(self) -> dict[str, Share]:
+        """The kinds that occur, the largest first."""
+        shares = {
+            kind: Share(int(num_bytes), int(num_tokens))
+            for kind, num_bytes, num_tokens in zip(
+                KINDS, self._bytes_of_kind, self._tokens_of_kind, strict=True
+            )
+            if num_tokens
+        }
+        return dict(sorted(shares.items(), key=lambda item: -item[1].num_bytes))
+
+    def _add_chunk(self, chunk: Chunk) -> Totals:
+        ids = self._encode(chunk)
+        kinds = kinds_of_bytes(chunk.data)
+        for start, stop, special in chunk.cuts.tolist():
+            if special != self._specials.document_end:
+                kinds[start:stop] = SPECIAL
+        self._count_tokens(ids, kinds)
+        return Totals(
+            num_bytes=len(chunk.data),
+            num_characters=int(np.count_nonzero(chunk.data & 0xC0 != 0x80)),
+            num_words=self._count_words(kinds, chunk),
+            num_tokens=len(ids),
+        )
+
+    def _encode(self, chunk: Chunk) -> Ids:
+        needed = len(chunk.data) + len(chunk.cuts) + SLACK
+        if len(self._room) < needed:
+            self._room = np.zeros(needed, np.uint32)
+        start = perf_counter()
+        count = self._encoder.encode(chunk.data, 0, len(chunk.data), chunk.cuts, self._room)
+        self.seconds += perf_counter() - start
+        ids = self._room[:count]
+        return np.extract(ids != NO_ID, ids)  # without the ends of documents
+
+    def _count_tokens(self, ids: Ids, kinds: Kinds) -> None:
+        lengths = self._token_bytes[ids]
+        starts = np.cumsum(lengths) - lengths
+        kind_of_token = np.maximum.reduceat(kinds, starts)
+        self.counts += np.bincount(ids, minlength=len(self.counts))
+        self._tokens_of_kind += np.bincount(kind_of_token, minlength=len(KINDS))
+        self._bytes_of_kind += np.bincount(kind_of_token, lengths, len(KINDS)).astype(np.int64)
+
+    def _count_words(self, kinds: Kinds, chunk: Chunk) -> int:
+        """How many words begin here; one may go on from the chunk before, if no document ends."""
+        inside = (kinds != SPACES) & (kinds != SPECIAL)
+        inside_before = np.concatenate([[self._in_word], inside])
+        inside_before[chunk.cuts[:, 1]] = False
+        self._in_word = bool(inside_before[-1])
+        return int(np.count_nonzero(inside & ~inside_before[:-1]))
