@@ -1,0 +1,20 @@
+"""Arguments that several verbs share, as the command line names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+TokenizerPath = Annotated[Positional[Path], arg(metavar="TOKENIZER")]
+TextPaths = Annotated[
+    Positional[tuple[str, ...]], arg(metavar="TEXT ...", help_behavior_hint="(required)")
+]
+OptionalPath = Annotated[Path | None, arg(metavar="PATH")]
+OptionalString = Annotated[str | None, arg(metavar="STR")]
+OptionalInt = Annotated[int | None, arg(metavar="INT")]
+Strings = Annotated[tuple[str, ...], arg(metavar="STR ...")]
+
+Errors = Literal["strict", "replace"]
+Specials = Literal["allow", "ignore", "refuse"]

@@ -1,0 +1,91 @@
+"""`trafo tokenizer decode`: ids in, text out."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional, arg
+
+from trafo.cli.tokenizer.arguments import OptionalPath, TokenizerPath
+from trafo.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from trafo.tokenizer.tokenizer import Tokenizer
+
+_IDS_AT_ONCE = 1 << 18
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Turn ids back into text: those named, those on stdin, or those of a token file.
+
+    What is no valid UTF-8, because ids begin or end inside a character, becomes U+FFFD.
+    """
+
+    tokenizer: TokenizerPath
+    """a folder or file in any format that trafo reads"""
+    ids: Annotated[
+        Positional[tuple[str, ...]], arg(metavar="[ID ...]", help_behavior_hint="(optional)")
+    ] = ()
+    """the ids; without them, and without --tokens, they are read from stdin"""
+    tokens: OptionalPath = None
+    """a token file that this tokenizer made"""
+
+    def __post_init__(self) -> None:
+        if self.ids and self.tokens is not None:
+            raise ConfigError("ids and --tokens were given", hint="give one of them")
+
+
+def run(options: Options) -> None:
+    """Write the text as it is decoded."""
+    from trafo.cli.tokenizer.pipes import write_text
+    from trafo.tokenizer.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.load(options.tokenizer)
+    if options.tokens is not None:
+        write_text(_decode_file(tokenizer, options.tokens))
+    elif options.ids:  # all of them are good before anything is written
+        write_text([tokenizer.decode(list(map(parse_id, options.ids)))])
+    else:
+        write_text(tokenizer.decode_stream(map(parse_id, _words_on_stdin())))
+
+
+def parse_id(word: str) -> int:
+    """A whole number that is not negative."""
+    if not (word.isascii() and word.isdecimal()):
+        raise InputError(f"{word!r} is not an id", hint="ids are whole numbers such as 0 or 50256")
+    return int(word)
+
+
+def _words_on_stdin() -> Iterator[str]:
+    from trafo.cli.tokenizer.pipes import is_interactive, stdin_text
+
+    if is_interactive():
+        raise InputError("there are no ids", hint="name them, pipe them in, or give --tokens")
+    return split_words(stdin_text())
+
+
+def split_words(pieces: Iterable[str]) -> Iterator[str]:
+    """What white space parts, in a text that comes in pieces."""
+    unfinished = ""
+    for piece in pieces:
+        *whole, unfinished = (unfinished + piece + ".").split()
+        unfinished = unfinished[:-1]
+        yield from whole
+    if unfinished:
+        yield unfinished
+
+
+def _decode_file(tokenizer: Tokenizer, path: Path) -> Iterator[str]:
+    """The text of a token file, piece by piece."""
+    from trafo.tokenizer.token_file import TokenFile
+
+    ids = TokenFile.open(path, tokenizer.hash).ids
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    for start in range(0, len(ids), _IDS_AT_ONCE):
+        yield decoder.decode(tokenizer.decode_bytes(ids[start : start + _IDS_AT_ONCE]))
+    yield decoder.decode(b"", final=True)

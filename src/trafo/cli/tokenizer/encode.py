@@ -1,0 +1,159 @@
+"""`trafo tokenizer encode`: text in, ids out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import arg
+
+from trafo.cli.tokenizer.arguments import (
+    Errors,
+    OptionalInt,
+    OptionalPath,
+    OptionalString,
+    Specials,
+    TextPaths,
+    TokenizerPath,
+)
+from trafo.cli.tokenizer.commands import command
+from trafo.errors import ConfigError, InputError, StorageError
+
+if TYPE_CHECKING:
+    from trafo.tokenizer.tokenizer import Tokenizer
+
+_IDS_PER_WRITE = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Turn text into ids: files into a token file, or one text into a line of numbers.
+
+    Files need --out; the same command finishes what was interrupted. Without files, the ids of
+    --text, or of the text on stdin, are printed.
+    """
+
+    tokenizer: TokenizerPath
+    """a folder or file in any format that trafo reads"""
+    files: Annotated[TextPaths, arg(metavar="[FILE ...]", help_behavior_hint="(optional)")] = ()
+    """files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet"""
+    out: OptionalPath = None
+    """the token file to write; a manifest goes beside it"""
+    text: OptionalString = None
+    """a text to encode, instead of files"""
+    special: Specials = "allow"
+    """special tokens in the text: become their ids, are ignored (plain text), or are refused"""
+    end_of_document: OptionalString = None
+    """a special token to write after each file or record"""
+    workers: OptionalInt = None
+    """threads; all cores by default"""
+    field: str = "text"
+    """where the text is in JSON lines and Parquet"""
+    errors: Errors = "strict"
+    """what to do where text is not UTF-8: stop, or read U+FFFD"""
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise ConfigError(f"--workers {self.workers} is too few", hint="give 1 or more")
+        if self.files and self.text is not None:
+            raise ConfigError("files and --text were given", hint="give one of them")
+        if self.files and self.out is None:
+            raise ConfigError(
+                "--out is missing",
+                hint="say where the token file goes, or pipe one text in to see its ids",
+            )
+        if self.out is not None and not self.files:
+            raise ConfigError("--out is for files, and none were given", hint="name them before it")
+
+
+def run(options: Options) -> None:
+    """Load the tokenizer, then encode what was given."""
+    from trafo.tokenizer.tokenizer import Tokenizer
+
+    if options.out is not None:
+        _refuse_other_files(options.out)
+    tokenizer = Tokenizer.load(options.tokenizer)
+    if options.out is not None:
+        _write_token_file(tokenizer, options, options.out)
+    else:
+        _print_ids(tokenizer, options)
+
+
+def _refuse_other_files(out: Path) -> None:
+    """A token file may be made anew; anything else at that place was not meant."""
+    from trafo.tokenizer.token_file import manifest_path
+
+    if out.exists() and not manifest_path(out).exists():
+        raise StorageError(
+            "is there and is no token file", where=str(out), hint="give another name for --out"
+        )
+
+
+def _write_token_file(tokenizer: Tokenizer, options: Options, out: Path) -> None:
+    from trafo.runtime.console import show
+    from trafo.runtime.sizes import format_duration, format_size
+    from trafo.tokenizer.corpus import encode_files
+
+    before = _time_of_change(out)
+    start = perf_counter()
+    token_file = encode_files(
+        tokenizer,
+        options.files,
+        out,
+        num_workers=options.workers,
+        field=options.field,
+        errors=options.errors,
+        special=options.special,
+        end_of_document=options.end_of_document,
+    )
+    seconds = perf_counter() - start
+    about = token_file.manifest
+    ratio = about.num_bytes / max(1, about.num_tokens)
+    show(
+        f"{about.num_tokens:,} tokens from {format_size(about.num_bytes)} of text "
+        f"({ratio:.2f} bytes per token), {about.num_documents:,} documents, {about.dtype}"
+    )
+    is_new = _time_of_change(out) != before
+    done = f"written to {out} in {format_duration(seconds)}" if is_new else f"{out} was there"
+    show(f"{done}; back to text with")
+    show(f"  {command('decode', options.tokenizer, '--tokens', out)}")
+
+
+def _time_of_change(out: Path) -> int:
+    """Of the manifest, which is written last; 0 if there is none."""
+    from trafo.tokenizer.token_file import manifest_path
+
+    manifest = manifest_path(out)
+    return manifest.stat().st_mtime_ns if manifest.exists() else 0
+
+
+def _print_ids(tokenizer: Tokenizer, options: Options) -> None:
+    """All ids in one line, written as they come."""
+    from trafo.cli.tokenizer.pipes import write_text
+
+    ids = tokenizer.encode_iterable(_texts(options), options.special)
+    write_text(_numbers(ids))
+
+
+def _texts(options: Options) -> Iterator[str]:
+    from trafo.cli.tokenizer.pipes import is_interactive, stdin_text
+
+    if options.text is not None:
+        return iter([options.text])
+    if is_interactive():
+        raise InputError(
+            "there is no text", hint="give --text, pipe text in, or give files and --out"
+        )
+    return stdin_text(options.errors)
+
+
+def _numbers(ids: Iterator[int]) -> Iterator[str]:
+    separator = ""
+    while batch := list(islice(ids, _IDS_PER_WRITE)):
+        yield separator + " ".join(map(str, batch))
+        separator = " "
+    yield "\n"

@@ -1,0 +1,45 @@
+"""What is already where a tokenizer shall be written, and whether it may be replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trafo.errors import StorageError
+
+COUNTS = "counts"  # the folder beside the tokenizer's files that training leaves
+
+_FILES = ("trafo.json", "tokenizer.json", "vocab.json", "merges.txt")
+
+
+def refuse_to_replace(path: Path) -> None:
+    """Raise if there is a file, or a folder that holds a tokenizer."""
+    if path.is_file() or any((path / name).exists() for name in _FILES):
+        kind = "the file is there" if path.is_file() else "holds a tokenizer"
+        raise StorageError(
+            f"{kind} already", where=str(path), hint="--overwrite replaces it, or give another name"
+        )
+
+
+def refuse_other_training(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Raise if the folder's tokenizer was not trained as `facts` says, but for its size.
+
+    What a training that was interrupted left is no obstacle to the same training.
+    """
+    from trafo.tokenizer.files import load_training_facts
+
+    if folder.exists() and not folder.is_dir():
+        raise StorageError("is a file", where=str(folder), hint="give the name of a folder")
+    if not (folder / "trafo.json").exists():
+        if not (folder / COUNTS).exists():
+            refuse_to_replace(folder)
+        return
+    trained = load_training_facts(folder)
+    for key, value in facts.items():
+        if trained.get(key) != value:
+            raise StorageError(
+                f"holds a tokenizer that was trained otherwise ({key.replace('_', ' ')} differ)",
+                where=str(folder),
+                hint="--overwrite replaces it, or give another folder",
+            )

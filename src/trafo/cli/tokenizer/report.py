@@ -1,0 +1,100 @@
+"""`trafo tokenizer report`: what a tokenizer does to a text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trafo.cli.tokenizer.arguments import Errors, OptionalPath, TextPaths, TokenizerPath
+from trafo.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trafo.tokenizer.report import Report
+    from trafo.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Measure what a tokenizer does to a text: how well it compresses, and its odd tokens."""
+
+    tokenizer: TokenizerPath
+    """a folder or file in any format that trafo reads"""
+    text: TextPaths
+    """files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet"""
+    compare: OptionalPath = None
+    """a second tokenizer, to be shown side by side"""
+    show: int = 0
+    """begin with this many characters of the text, its tokens coloured"""
+    top: int = 10
+    """how many of the longest and of the most frequent tokens to list"""
+    json: bool = False
+    """print everything as JSON"""
+    field: str = "text"
+    """where the text is in JSON lines and Parquet"""
+    errors: Errors = "strict"
+    """what to do where a file is not UTF-8: stop, or read U+FFFD"""
+
+    def __post_init__(self) -> None:
+        for flag, value in (("--show", self.show), ("--top", self.top)):
+            if value < 0:
+                raise ConfigError(f"{flag} {value} is negative", hint="give 0 or more")
+
+
+def run(options: Options) -> None:
+    """Measure, then show."""
+    from trafo.tokenizer.tokenizer import Tokenizer
+
+    paths = [path for path in (options.tokenizer, options.compare) if path is not None]
+    tokenizers = [Tokenizer.load(path) for path in paths]
+    reports = [
+        _measure(tokenizer, str(path), options)
+        for tokenizer, path in zip(tokenizers, paths, strict=True)
+    ]
+    if options.json:
+        _show_json(reports)
+        return
+    if options.show:
+        for tokenizer in tokenizers:
+            _show_tokens(tokenizer, options)
+    _show_tables(reports)
+
+
+def _measure(tokenizer: Tokenizer, name: str, options: Options) -> Report:
+    from trafo.tokenizer.report import measure
+
+    return measure(
+        tokenizer,
+        options.text,
+        name=name,
+        field=options.field,
+        errors=options.errors,
+        top=options.top,
+    )
+
+
+def _show_json(reports: list[Report]) -> None:
+    import json
+
+    from trafo.runtime.console import show
+
+    content = [report.to_dict() for report in reports]
+    show(json.dumps(content[0] if len(content) == 1 else content, indent=2, ensure_ascii=False))
+
+
+def _show_tables(reports: list[Report]) -> None:
+    from trafo.tokenizer.report.printing import print_parts
+    from trafo.tokenizer.report.render import render
+    from trafo.tokenizer.report.render_comparison import render_comparison
+
+    print_parts(*(render(*reports) if len(reports) == 1 else render_comparison(*reports)))
+
+
+def _show_tokens(tokenizer: Tokenizer, options: Options) -> None:
+    from trafo.runtime.console import results, show
+    from trafo.tokenizer.report.coloured import barred_tokens, coloured_tokens
+    from trafo.tokenizer.report.sample import first_characters
+
+    text = first_characters(options.text, options.show, field=options.field, errors=options.errors)
+    coloured = results().is_terminal and not results().no_color
+    show(coloured_tokens(tokenizer, text) if coloured else barred_tokens(tokenizer, text))
+    show("")

@@ -1,0 +1,115 @@
+"""`trafo tokenizer train`: text in, a tokenizer's folder out."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trafo.cli.tokenizer.arguments import Errors, OptionalInt, OptionalString, Strings, TextPaths
+from trafo.cli.tokenizer.commands import command
+from trafo.cli.tokenizer.existing import COUNTS
+from trafo.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trafo.tokenizer.train import Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Learn a byte-level BPE vocabulary from text. Interrupted, the same command goes on."""
+
+    text: TextPaths
+    """files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet"""
+    vocab_size: int
+    """number of tokens: 256 bytes, the merges, the special tokens"""
+    out: Path
+    """the folder for the tokenizer"""
+    special_tokens: Strings = ("<|endoftext|>",)
+    """tokens that are never split, such as those between documents"""
+    pattern: str = "gpt2"
+    """how text is split into words: gpt2, gpt4, gpt4o, llama3, whitespace, none, or a regex"""
+    workers: OptionalInt = None
+    """threads; all cores by default"""
+    max_memory: OptionalString = None
+    """how much memory training may take beyond the program itself, such as 2GB"""
+    field: str = "text"
+    """where the text is in JSON lines and Parquet"""
+    errors: Errors = "strict"
+    """what to do where a file is not UTF-8: stop, or read U+FFFD"""
+    overwrite: bool = False
+    """replace a tokenizer that was trained from something else"""
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise ConfigError(f"--workers {self.workers} is too few", hint="give 1 or more")
+
+
+def run(options: Options) -> None:
+    """Train, save, and say how it went."""
+    from trafo.cli.tokenizer.training_summary import training_summary
+    from trafo.tokenizer.report.printing import print_parts
+
+    counts = options.out / COUNTS
+    resumed = counts.exists() and not options.overwrite
+    training = train(options)
+    print_parts(
+        training_summary(
+            training, options.vocab_size, options.text, field=options.field, resumed=resumed
+        ),
+        "",
+        f"saved in {options.out}, try",
+        f"  {command('report', options.out, *options.text)}",
+    )
+
+
+def train(options: Options) -> Training:
+    """Train and save."""
+    from trafo.cli.tokenizer.existing import refuse_other_training
+    from trafo.runtime.sizes import parse_size
+    from trafo.tokenizer.files import save_folder
+    from trafo.tokenizer.train import train_tokenizer
+
+    max_memory = None if options.max_memory is None else parse_size(options.max_memory)
+    facts = _decisive(options)
+    if options.overwrite:
+        shutil.rmtree(options.out / COUNTS, ignore_errors=True)
+    else:
+        refuse_other_training(options.out, facts)
+    training = train_tokenizer(
+        options.text,
+        options.vocab_size,
+        options.special_tokens,
+        pattern=options.pattern,
+        num_workers=options.workers,
+        field=options.field,
+        errors=options.errors,
+        max_memory=max_memory,
+        work_dir=options.out / COUNTS,
+    )
+    save_folder(training.parts, options.out, training={**facts, **_learnt(training)})
+    return training
+
+
+def _decisive(options: Options) -> dict[str, Any]:
+    """All that decides the merges, as it is saved with the tokenizer."""
+    from trafo.tokenizer.patterns import pattern_regex
+    from trafo.tokenizer.sources import fingerprint
+
+    return {
+        "inputs": [list(facts) for facts in fingerprint(options.text)],
+        "pattern": pattern_regex(options.pattern),
+        "special_tokens": list(options.special_tokens),
+        "field": options.field,
+        "errors": options.errors,
+    }
+
+
+def _learnt(training: Training) -> dict[str, int]:
+    """Only what is the same every time: the folder is, to the byte."""
+    return {
+        "num_bytes": training.num_bytes,
+        "num_words": training.num_words,
+        "num_distinct_words": training.num_distinct_words,
+    }

@@ -1,0 +1,64 @@
+"""What a training leaves on the screen: times and rates, memory, and a first test of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from trafo.runtime.sizes import format_duration, format_size
+from trafo.tokenizer.report.readable import readable
+from trafo.tokenizer.report.sample import first_characters
+from trafo.tokenizer.report.tables import clipped, dim, plain_table
+from trafo.tokenizer.tokenizer import Tokenizer
+from trafo.tokenizer.train import Training
+
+_SAMPLE = 4_000_000  # characters
+_NUM_BYTES = 256
+
+
+def training_summary(
+    training: Training, vocab_size: int, text: Sequence[str], *, field: str, resumed: bool
+) -> Table:
+    """`vocab_size` is what was asked for, which a small text may not give."""
+    parts = training.parts
+    table = plain_table("lrl")
+    for phase, seconds in training.seconds.items():
+        rate = "" if resumed else _rate(training, phase, seconds)
+        table.add_row(phase, format_duration(seconds), dim(rate))
+    table.add_row("peak memory", format_size(training.peak_memory))
+    of_text = f"of {training.num_words:,} words, {format_size(training.num_bytes)}"
+    table.add_row("distinct words", f"{training.num_distinct_words:,}", dim(of_text))
+    table.add_row("tokens", f"{len(parts.vocab):,}", dim(_kinds(training, vocab_size)))
+    table.add_row("longest token", *_longest(training))
+    table.add_row("bytes per token", *_compression(training, text, field))
+    return table
+
+
+def _rate(training: Training, phase: str, seconds: float) -> str:
+    if phase == "counting":
+        return f"{training.num_bytes / 1e6 / seconds:,.0f} MB/s"
+    return f"{len(training.parts.merges) / seconds:,.0f} merges/s"
+
+
+def _kinds(training: Training, vocab_size: int) -> str:
+    num_merges, num_special = len(training.parts.merges), len(training.parts.special_tokens)
+    kinds = f"{_NUM_BYTES} bytes, {num_merges:,} merges, {num_special} special"
+    if _NUM_BYTES + num_merges + num_special < vocab_size:
+        return f"{kinds}; the text has no more pairs to merge"
+    return kinds
+
+
+def _longest(training: Training) -> tuple[str, Text]:
+    tokens = [left + right for left, right in training.parts.merges]
+    longest = max(tokens, key=len, default=b"")
+    return f"{len(longest)} bytes", Text(clipped(readable(longest), 40))
+
+
+def _compression(training: Training, text: Sequence[str], field: str) -> tuple[str, Text]:
+    sample = first_characters(text, _SAMPLE, field=field, errors="replace")
+    num_bytes = len(sample.encode())
+    num_tokens = len(Tokenizer.from_parts(training.parts).encode_array(sample))
+    where = "" if num_bytes == training.num_bytes else f"in the first {format_size(num_bytes)}"
+    return f"{num_bytes / max(1, num_tokens):.2f}", dim(where)
