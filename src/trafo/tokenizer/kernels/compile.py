@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from numba import njit
+from numba.core import event
+
+from trafo.runtime.console import say
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -19,6 +22,25 @@ def kernel(function: Function) -> Function:
     dispatcher = njit(cache=True, nogil=True)(function)
     dispatcher._cache._cache_file._source_stamp = _stamp_of_all_sources()
     return dispatcher
+
+
+class _Announcer(event.Listener):  # type: ignore[misc]
+    """Says why it takes a while, when the first of our kernels is not in the cache."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def on_start(self, compilation: Any) -> None:
+        module = compilation.data["dispatcher"].py_func.__module__
+        if not self._said and module.startswith("trafo."):
+            self._said = True
+            say("compiling kernels for this machine, once: about ten seconds")
+
+    def on_end(self, compilation: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _Announcer())
 
 
 @cache
