@@ -21,7 +21,7 @@ from trafo.tokenizer.sources import Paths, fingerprint, open_sources
 from trafo.tokenizer.token_file import TokenFile, Tokens, dtype_for
 from trafo.tokenizer.token_writer import TokenWriter
 from trafo.tokenizer.tokenizer import Specials, Tokenizer
-from trafo.tokenizer.workers import default_workers, map_in_order
+from trafo.tokenizer.workers import checked_workers, map_in_order
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -55,7 +55,7 @@ def encode_files(
         "end_of_document": end_of_document,
     }
     sources = open_sources(inputs, field, errors)
-    workers = num_workers or default_workers()
+    workers = checked_workers(num_workers)
     chunk_encoder = ChunkEncoder(tokenizer, special, end_of_document)
     chunker = Chunker(tokenizer.pattern, chunk_encoder.specials, errors, _CHUNK)
     total = sum(source.size for source in sources)

@@ -29,7 +29,7 @@ from trafo.tokenizer.patterns import pattern_regex
 from trafo.tokenizer.records import Errors
 from trafo.tokenizer.sources import BLOCK_SIZE, Paths, fingerprint, open_sources
 from trafo.tokenizer.specials import SpecialTokens
-from trafo.tokenizer.workers import default_workers
+from trafo.tokenizer.workers import at_least_one, checked_workers
 
 NUM_BYTES = 256
 
@@ -79,8 +79,10 @@ def train_tokenizer(
     """
     special_tokens = list(dict.fromkeys(special_tokens))
     num_merges = _num_merges(vocab_size, special_tokens)
+    workers = checked_workers(num_workers)
+    chunk_size = at_least_one("chunk_size", chunk_size)
     if max_memory is not None:
-        num_workers, chunk_size = _smaller(num_workers, chunk_size, max_memory)
+        workers, chunk_size = _smaller(workers, chunk_size, max_memory)
     sources = open_sources(inputs, field, errors)
     chunker = Chunker(pattern, SpecialTokens(special_tokens), errors, chunk_size)
     timer = PhaseTimer()
@@ -92,9 +94,7 @@ def train_tokenizer(
             key = _key(inputs, pattern, special_tokens, field, errors)
             store = CountStore(Path(work_dir), key)
         most_memory = None if max_memory is None else max_memory // 4
-        counter = FileCounter(
-            sources, chunker, pattern, num_workers or default_workers(), store, most_memory
-        )
+        counter = FileCounter(sources, chunker, pattern, workers, store, most_memory)
         total = sum(source.size for source in sources)
         with (
             timer.phase("counting"),
@@ -146,9 +146,9 @@ class _Counts:
         return Merger(concatenate_counts(self.parts()), num_merges).run(advance)
 
 
-def _smaller(num_workers: int | None, chunk_size: int, max_memory: int) -> tuple[int, int]:
+def _smaller(workers: int, chunk_size: int, max_memory: int) -> tuple[int, int]:
     """As many workers and as large chunks as the memory allows: each worker has a few chunks."""
-    workers = max(1, min(num_workers or default_workers(), max_memory // (16 << 20)))
+    workers = max(1, min(workers, max_memory // (16 << 20)))
     return workers, min(chunk_size, max(1 << 16, max_memory // (32 * workers)))
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from trafo.errors import InputError
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -15,6 +17,18 @@ Result = TypeVar("Result")
 def default_workers() -> int:
     """As many threads as this process may use cores."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def checked_workers(num_workers: int | None) -> int:
+    """The number of threads asked for; by default one for each core."""
+    return default_workers() if num_workers is None else at_least_one("num_workers", num_workers)
+
+
+def at_least_one(name: str, value: int) -> int:
+    """An option that counts something there must be one of."""
+    if value < 1:
+        raise InputError(f"{name} is {value}", hint="it must be at least 1")
+    return value
 
 
 def map_in_threads(
