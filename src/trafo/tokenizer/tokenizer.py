@@ -24,7 +24,7 @@ from trafo.tokenizer.cut import Cutter
 from trafo.tokenizer.encode import BUFFER, Encoder, Merges
 from trafo.tokenizer.files import load_any, save_folder
 from trafo.tokenizer.formats.gpt2 import read_gpt2
-from trafo.tokenizer.kernels.bpe import NO_ID, Ids
+from trafo.tokenizer.kernels.bpe import NO_ID, SHORT, Ids
 from trafo.tokenizer.kernels.encode import SLACK
 from trafo.tokenizer.kernels.scan import Cuts
 from trafo.tokenizer.kernels.utf8 import Bytes
@@ -92,9 +92,15 @@ class Tokenizer:
         self._specials = SpecialTokens(list(parts.special_tokens))
         self._merges = Merges.from_parts(parts)
         self._idle = [self.new_encoder()]
-        special = next(iter(self._specials.tokens), "")
-        with suppress(InputError):  # the vocabulary may lack these letters
-            list(self.encode_iterable([f"a {special} b"]))  # so that every kernel is there
+        self._load_kernels()
+
+    def _load_kernels(self) -> None:
+        """Have every kernel ready, so that encoding within little memory needs none of it."""
+        text = next(iter(self._specials.tokens), "") + "!" * (self._specials.longest + SHORT + 1)
+        for is_end in (False, True):
+            with suppress(InputError):  # the vocabulary may lack these bytes
+                pending = bytearray(text.encode())
+                self._encode_certain(pending, self.new_cutter(), "allow", is_end=is_end)
 
     def new_encoder(self, special: Specials = "allow", document_end: int = int(NO_ID)) -> Encoder:
         """An encoder with a cache of its own, for one thread."""
