@@ -6,6 +6,9 @@ suite's tests beside this file and run them.
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -13,6 +16,7 @@ from torch import Tensor
 from trafo import nn
 from trafo.models import TransformerBlock, TransformerLM
 from trafo.optim import cross_entropy
+from trafo.tokenizer.tokenizer import Tokenizer
 
 # Layers
 
@@ -163,6 +167,25 @@ def run_cross_entropy(
     inputs: Float[Tensor, " batch_size vocab_size"], targets: Int[Tensor, " batch_size"]
 ) -> Float[Tensor, ""]:
     return cross_entropy(inputs, targets)
+
+
+# Tokenizer
+
+
+def get_tokenizer(
+    vocab: dict[int, bytes],
+    merges: list[tuple[bytes, bytes]],
+    special_tokens: list[str] | None = None,
+) -> Tokenizer:
+    return Tokenizer(vocab, merges, special_tokens)
+
+
+def run_train_bpe(
+    input_path: str | os.PathLike[str], vocab_size: int, special_tokens: list[str], **kwargs: Any
+) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
+    from trafo.tokenizer.train import train_bpe
+
+    return train_bpe(input_path, vocab_size, special_tokens, **kwargs)
 
 
 # Glue
