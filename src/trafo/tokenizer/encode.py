@@ -16,6 +16,7 @@ from trafo.tokenizer.kernels.bpe import (
     SHORT,
     Ids,
     MergeTable,
+    encode_long,
     fill_merge_table,
 )
 from trafo.tokenizer.kernels.encode import (
@@ -23,9 +24,9 @@ from trafo.tokenizer.kernels.encode import (
     CACHE_FULL,
     IDS,
     LONG_IDS,
+    LONG_WORD,
     SLACK,
     START_OF_WORD,
-    WORD_TOO_LONG,
     WORDS,
     encode_gpt2,
     encode_words,
@@ -110,7 +111,7 @@ class Encoder:
         arrays["special_ids"] = np.array([*special_ids, document_end], np.uint32)
         arrays["long_ids"] = np.empty(_LONG_IDS, np.uint32)
         arrays["batch"] = new_batch()
-        arrays["scratch"] = np.empty(SCRATCH_PER_BYTE * SHORT, np.int64)
+        arrays["scratch"] = np.empty(SHORT, np.uint64)
         arrays["state"] = np.zeros(7, np.int64)
         arrays["classes"] = character_classes()
         arrays["ends"] = np.empty(_WORDS_AT_ONCE, np.int64)
@@ -132,7 +133,7 @@ class Encoder:
         handles = self._arrays.handles
         count = encode_gpt2(data, start, stop, cuts, out, handles, False)
         while count < 0:
-            self._make_room(-count, data, self._arrays["ends"])
+            self._mend(-count, data, self._arrays["ends"], out)
             count = encode_gpt2(data, start, stop, cuts, out, handles, True)
         return int(count)
 
@@ -150,25 +151,38 @@ class Encoder:
         for first, ends in self._scanner.words(data, start, stop, cuts):
             state[WORDS], state[START_OF_WORD] = 0, first
             while reason := encode_words(data, ends, len(ends), out, self._arrays.handles):
-                self._make_room(reason, data, ends)
+                self._mend(reason, data, ends, out)
         return int(state[IDS])
 
-    def _make_room(self, reason: int, data: Bytes, ends: Ends) -> None:
-        """Mend what keeps the next word from being encoded, or say why it cannot be."""
+    def _mend(self, reason: int, data: Bytes, ends: Ends, out: Ids) -> None:
+        """Do what the kernel cannot do about the next word, or say why nobody can."""
         state = self._arrays["state"]
         start, stop = int(state[START_OF_WORD]), int(ends[state[WORDS]]) & OFFSET_MASK
         if reason == CACHE_FULL:
             self._start_cache()
-        elif reason == WORD_TOO_LONG:
-            self._arrays["scratch"] = np.empty(SCRATCH_PER_BYTE * (stop - start), np.int64)
-        else:
-            known = self._merges.byte_ids != NO_ID
-            missing = next(byte for byte in data[start:stop].tolist() if not known[byte])
-            raise InputError(
-                f"the vocabulary has no token for byte 0x{missing:02x}",
-                where=repr(data[start:stop].tobytes().decode()),
-                hint="train or load a tokenizer whose vocabulary holds all 256 bytes",
-            )
+            return
+        count = -1
+        if reason == LONG_WORD:
+            count = self._encode_long(data, start, stop, out[state[IDS] :])
+        if count < 0:
+            raise self._missing_byte(data[start:stop])
+        state[WORDS] += 1
+        state[START_OF_WORD] = stop
+        state[IDS] += count
+
+    def _encode_long(self, data: Bytes, start: int, stop: int, out: Ids) -> int:
+        scratch = np.empty(SCRATCH_PER_BYTE * (stop - start), np.int64)
+        byte_ids, table = self._merges.byte_ids, self._merges.table
+        return int(encode_long(data, start, stop - start, byte_ids, table, out, scratch))
+
+    def _missing_byte(self, word: Bytes) -> InputError:
+        known = self._merges.byte_ids != NO_ID
+        missing = next(byte for byte in word.tolist() if not known[byte])
+        return InputError(
+            f"the vocabulary has no token for byte 0x{missing:02x}",
+            where=repr(word.tobytes().decode()),
+            hint="train or load a tokenizer whose vocabulary holds all 256 bytes",
+        )
 
     def _start_cache(self) -> None:
         self._arrays["slots"][:] = 0

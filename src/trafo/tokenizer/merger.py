@@ -23,7 +23,7 @@ from trafo.tokenizer.kernels.merge import (
     list_places,
     run_merges,
 )
-from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, push
+from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, fill_heap
 from trafo.tokenizer.segment import Segmenter
 
 Merge = tuple[bytes, bytes]
@@ -57,9 +57,7 @@ class Merger:
         self._heap = Heap(
             np.empty(len(self._pairs.left), np.int64), np.empty_like(self._pairs.left)
         )
-        heap_size = 0
-        for pair in range(num_pairs):
-            heap_size = push(self._heap, heap_size, pair, self._pairs, self._symbols)
+        heap_size = fill_heap(self._heap, num_pairs, self._pairs, self._symbols)
         self._state = np.array(
             [len(known), num_pairs, num_places, heap_size, NUM_BYTES + len(known)], np.int64
         )

@@ -105,13 +105,32 @@ def read_manifest(path: Path) -> Manifest:
         about = json.loads(where.read_text())
         if about.pop("format") != _FORMAT or about.pop("version") != _VERSION:
             raise ValueError
-        return Manifest(**about)
+        manifest = Manifest(**about)
+        if not _is_sound(manifest):
+            raise ValueError
+        return manifest
     except (ValueError, TypeError, KeyError, AttributeError):
         raise FormatError(
             "is no manifest that this version reads",
             where=str(where),
             hint="encode the text again",
         ) from None
+
+
+def _is_sound(manifest: Manifest) -> bool:
+    """Whether every field is of its kind: the file may have been edited."""
+    numbers = [
+        manifest.vocab_size,
+        manifest.num_tokens,
+        manifest.num_bytes,
+        manifest.num_documents,
+    ]
+    return (
+        all(type(number) is int and number >= 0 for number in numbers)
+        and isinstance(manifest.tokenizer_hash, str)
+        and isinstance(manifest.made_from, dict)
+        and manifest.dtype == dtype_for(manifest.vocab_size)
+    )
 
 
 def _map(path: Path, dtype: str, length: int) -> NDArray[Any]:

@@ -8,7 +8,7 @@ that the work grows with n log n.
 import numpy as np
 from numpy.typing import NDArray
 
-from trafo.tokenizer.kernels.compile import kernel
+from trafo.tokenizer.kernels.compile import kernel, part
 from trafo.tokenizer.kernels.utf8 import Bytes
 
 Ids = NDArray[np.uint32]
@@ -17,8 +17,8 @@ Scratch = NDArray[np.int64]
 
 NO_ID = np.uint32(0xFFFFFFFF)  # of a byte that the vocabulary lacks
 NO_MERGE = np.uint64(0xFFFFFFFFFFFFFFFF)
-SHORT = 64  # bytes: up to here, go through all pairs
-SCRATCH_PER_BYTE = 7  # int64 that a long word needs for each of its bytes
+SHORT = 256  # bytes: up to here, go through all pairs
+SCRATCH_PER_BYTE = 6  # int64 that `encode_long` needs for each byte: three, and a heap of three
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -26,7 +26,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 _ONE = np.uint64(1)
 
 
-@kernel
+@part
 def merge_slot(table: MergeTable, key: np.uint64) -> int:
     """The index of the pair's slot, or of the free one it would take."""
     mask = np.uint64(table.size // 2 - 1)
@@ -50,15 +50,35 @@ def fill_merge_table(table: MergeTable, merges: NDArray[np.uint64]) -> None:
             table[slot + 1] = np.uint64(rank) << _HALF | merges[rank, 2]
 
 
-@kernel
+@part
 def _merge_of(table: MergeTable, left: np.uint32, right: np.uint32) -> np.uint64:
     """rank << 32 | merged id, or NO_MERGE, which is greater than all of them."""
     return table[merge_slot(table, np.uint64(left) << _HALF | np.uint64(right)) + 1]
 
 
-@kernel
-def _encode_short(length: int, table: MergeTable, ids: Ids, merges: NDArray[np.uint64]) -> int:
-    """Merge ids[:length] in place; returns how many are left."""
+@part
+def _byte_ids(data: Bytes, start: int, length: int, byte_ids: Ids, ids: Ids) -> bool:
+    """Write the id of each byte; false if the vocabulary lacks one."""
+    for i in range(length):
+        ids[i] = byte_ids[data[start + i]]
+        if ids[i] == NO_ID:
+            return False
+    return True
+
+
+@part
+def encode_short(
+    data: Bytes,
+    start: int,
+    length: int,
+    byte_ids: Ids,
+    table: MergeTable,
+    ids: Ids,
+    merges: NDArray[np.uint64],
+) -> int:
+    """Write the ids of a word of up to SHORT bytes; returns how many, -1 if a byte has no id."""
+    if not _byte_ids(data, start, length, byte_ids, ids):
+        return -1
     for i in range(length - 1):
         merges[i] = _merge_of(table, ids[i], ids[i + 1])
     while length > 1:
@@ -80,7 +100,7 @@ def _encode_short(length: int, table: MergeTable, ids: Ids, merges: NDArray[np.u
     return length
 
 
-@kernel
+@part
 def _push(heap: Scratch, size: int, entry: int) -> int:
     node = size
     while node > 0:
@@ -93,7 +113,7 @@ def _push(heap: Scratch, size: int, entry: int) -> int:
     return size + 1
 
 
-@kernel
+@part
 def _pop(heap: Scratch, size: int) -> int:
     """Take heap[0] out; returns the new size."""
     size -= 1
@@ -114,13 +134,27 @@ def _pop(heap: Scratch, size: int) -> int:
 
 
 @kernel
-def _encode_long(length: int, table: MergeTable, ids: Ids, scratch: Scratch) -> int:
-    """As `_encode_short`, with a heap of rank << 32 | position over a linked list of symbols."""
+def encode_long(
+    data: Bytes,
+    start: int,
+    length: int,
+    byte_ids: Ids,
+    table: MergeTable,
+    ids: Ids,
+    scratch: Scratch,
+) -> int:
+    """The same for a word of any length.
+
+    Keeps a heap of rank << 32 | position over a linked list of symbols. `scratch` has
+    SCRATCH_PER_BYTE int64 for each byte.
+    """
+    if not _byte_ids(data, start, length, byte_ids, ids):
+        return -1
     merge = scratch[:length].view(np.uint64)  # of the pair that begins here, while it lives
     after = scratch[length : 2 * length]
     before = scratch[2 * length : 3 * length]
     heap = scratch[3 * length :]
-    size = 0
+    size = np.int64(0)
     for i in range(length):
         after[i] = i + 1
         before[i] = i - 1
@@ -157,26 +191,3 @@ def _encode_long(length: int, table: MergeTable, ids: Ids, scratch: Scratch) -> 
         count += 1
         at = after[at]
     return count
-
-
-@kernel
-def encode_word(
-    data: Bytes,
-    start: int,
-    length: int,
-    byte_ids: Ids,
-    table: MergeTable,
-    ids: Ids,
-    scratch: Scratch,
-) -> int:
-    """Write the ids of data[start : start + length] to `ids`; returns how many.
-
-    -1 if the vocabulary lacks one of the bytes. `scratch` has SCRATCH_PER_BYTE int64 a byte.
-    """
-    for i in range(length):
-        ids[i] = byte_ids[data[start + i]]
-        if ids[i] == NO_ID:
-            return -1
-    if length <= SHORT:
-        return _encode_short(length, table, ids, scratch[:SHORT].view(np.uint64))
-    return _encode_long(length, table, ids, scratch)

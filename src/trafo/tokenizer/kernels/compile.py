@@ -19,9 +19,17 @@ def kernel(function: Function) -> Function:
     numba throws a cached kernel away when the file it is written in changes, but not when a
     kernel that it calls, in another file, does. So the stamp that it compares is put over all.
     """
-    dispatcher = njit(cache=True, nogil=True)(function)
+    dispatcher = njit(cache=True, nogil=True, no_cfunc_wrapper=True)(function)
     dispatcher._cache._cache_file._source_stamp = _stamp_of_all_sources()
     return dispatcher
+
+
+def part(function: Function) -> Function:
+    """A function that only kernels call: compiled into them, and cached with them.
+
+    Without the wrapper that Python would need, it compiles in about half the time.
+    """
+    return njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
 
 
 class _Announcer(event.Listener):  # type: ignore[misc]

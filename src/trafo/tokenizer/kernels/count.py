@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from trafo.tokenizer.kernels.compile import kernel
+from trafo.tokenizer.kernels.compile import kernel, part
 from trafo.tokenizer.kernels.scan import OFFSET_MASK
 from trafo.tokenizer.kernels.scan_gpt2 import Ends
 from trafo.tokenizer.kernels.utf8 import Bytes
@@ -63,7 +63,7 @@ def count_words(
     return done, start
 
 
-@kernel
+@part
 def _is_in_part(key0: np.uint64, key1: np.uint64, part: int, num_parts: int) -> bool:
     """Whether a slot is taken, and by a word of this part. A word's part is the same everywhere."""
     if key1 == 0:

@@ -6,18 +6,18 @@ A slot of the cache holds up to three ids itself; more stand in an arena beside 
     value 1: id, number << 32
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from trafo.tokenizer.kernels.bpe import (
-    SCRATCH_PER_BYTE,
     SHORT,
     Ids,
     MergeTable,
-    Scratch,
-    encode_word,
+    encode_short,
 )
-from trafo.tokenizer.kernels.compile import kernel
+from trafo.tokenizer.kernels.compile import kernel, part
 from trafo.tokenizer.kernels.scan import OFFSET_MASK, Cuts, scan_words_gpt2
 from trafo.tokenizer.kernels.scan_gpt2 import Ends
 from trafo.tokenizer.kernels.utf8 import Bytes
@@ -35,10 +35,10 @@ from trafo.tokenizer.kernels.word_table import (
 )
 from trafo.tokenizer.kernels.workspace import (
     Handles,
-    bytes_at,
-    int64s_at,
-    uint32s_at,
-    uint64s_at,
+    as_bytes,
+    as_int64s,
+    as_uint32s,
+    as_uint64s,
 )
 
 SLACK = 3  # ids that may be written behind the last one
@@ -64,7 +64,7 @@ ARRAYS = (
 WORDS, START_OF_WORD, IDS, LONG_IDS, NUM_ENDS, SCANNED, NEXT_CUT = range(7)
 
 # Why `encode_words` came back.
-DONE, CACHE_FULL, WORD_TOO_LONG, BYTE_MISSING = range(4)
+DONE, CACHE_FULL, LONG_WORD, BYTE_MISSING = range(4)
 
 _LONGEST_CACHED = 64  # longer words hardly ever come again
 _INLINE_IDS = 3
@@ -95,7 +95,7 @@ def enter_words(
         start = ends[index]
 
 
-@kernel
+@part
 def _remember(
     slots: Slots, slot: int, ids: Ids, first: int, count: int, long_ids: Ids, used: int
 ) -> int:
@@ -113,31 +113,24 @@ def _remember(
     return used
 
 
-@kernel
-def encode_words(data: Bytes, ends: Ends, num_ends: int, out: Ids, handles: Handles) -> int:
-    """Encode ends[state[WORDS] : num_ends]; the first begins at state[START].
-
-    Returns DONE, or what must be mended before the word at state[WORDS] can be encoded.
-    """
-    return _encode_words(
-        data,
-        ends,
-        num_ends,
-        out,
-        uint64s_at(handles, 0),
-        bytes_at(handles, 1),
-        int64s_at(handles, 2),
-        uint32s_at(handles, 3),
-        uint64s_at(handles, 4),
-        uint32s_at(handles, 5),
-        uint32s_at(handles, 6),
-        uint64s_at(handles, 7).reshape(5, BATCH),
-        int64s_at(handles, 8),
-        int64s_at(handles, 9),
+@part
+def _arrays(handles: Handles) -> Any:
+    """The arrays of an encoder, in the order in which `_encode_words` takes them."""
+    return (
+        as_uint64s(handles[0], handles[1]),
+        as_bytes(handles[2], handles[3]),
+        as_int64s(handles[4], handles[5]),
+        as_uint32s(handles[6], handles[7]),
+        as_uint64s(handles[8], handles[9]),
+        as_uint32s(handles[10], handles[11]),
+        as_uint32s(handles[12], handles[13]),
+        as_uint64s(handles[14], handles[15]).reshape(5, BATCH),
+        as_uint64s(handles[16], handles[17]),
+        as_int64s(handles[18], handles[19]),
     )
 
 
-@kernel
+@part
 def _encode_words(
     data: Bytes,
     ends: Ends,
@@ -151,10 +144,13 @@ def _encode_words(
     byte_ids: Ids,
     special_ids: Ids,
     batch: Batch,
-    scratch: Scratch,
+    scratch: NDArray[np.uint64],
     state: NDArray[np.int64],
 ) -> int:
-    """The loop; apart, because numba counts references to arrays that are not arguments."""
+    """Encode ends[state[WORDS] : num_ends]; the first begins at state[START_OF_WORD].
+
+    Returns DONE, or what must be mended before the word at state[WORDS] can be encoded.
+    """
     done, start, count, long_used = state[WORDS], state[START_OF_WORD], state[IDS], state[LONG_IDS]
     reason = DONE
     while done < num_ends and reason == DONE:
@@ -182,8 +178,8 @@ def _encode_words(
                 done += 1
                 continue
             start = np.int64(batch[START, i])
-            if length > SHORT and length * SCRATCH_PER_BYTE > scratch.size:
-                reason = WORD_TOO_LONG
+            if length > SHORT:
+                reason = LONG_WORD
                 break
             is_cached = length <= _LONGEST_CACHED
             if is_cached and not (
@@ -191,7 +187,7 @@ def _encode_words(
             ):
                 reason = CACHE_FULL
                 break
-            number = encode_word(data, start, length, byte_ids, merges, out[count:], scratch)
+            number = encode_short(data, start, length, byte_ids, merges, out[count:], scratch)
             if number < 0:
                 reason = BYTE_MISSING
                 break
@@ -208,6 +204,12 @@ def _encode_words(
 
 
 @kernel
+def encode_words(data: Bytes, ends: Ends, num_ends: int, out: Ids, handles: Handles) -> int:
+    """As `_encode_words`, for words that were scanned before."""
+    return _encode_words(data, ends, num_ends, out, *_arrays(handles))
+
+
+@kernel
 def encode_gpt2(
     data: Bytes, start: int, stop: int, cuts: Cuts, out: Ids, handles: Handles, goes_on: bool
 ) -> int:
@@ -215,7 +217,10 @@ def encode_gpt2(
 
     Returns the number of ids; or, less than 0, what must be mended before it `goes_on`.
     """
-    state, classes, ends = int64s_at(handles, 9), bytes_at(handles, 10), int64s_at(handles, 11)
+    arrays = _arrays(handles)
+    state = as_int64s(handles[18], handles[19])
+    classes = as_bytes(handles[20], handles[21])
+    ends = as_int64s(handles[22], handles[23])
     if not goes_on:
         state[WORDS] = state[NUM_ENDS] = state[IDS] = state[NEXT_CUT] = 0
         state[SCANNED] = start
@@ -228,6 +233,6 @@ def encode_gpt2(
             state[NUM_ENDS], state[SCANNED], state[NEXT_CUT] = scan_words_gpt2(
                 data, classes, state[SCANNED], stop, cuts, state[NEXT_CUT], ends
             )
-        reason = encode_words(data, ends, state[NUM_ENDS], out, handles)
+        reason = _encode_words(data, ends, state[NUM_ENDS], out, *arrays)
         if reason != DONE:
             return -reason

@@ -4,14 +4,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trafo.tokenizer.kernels.bits import equal_mask, trailing_zeros
-from trafo.tokenizer.kernels.compile import kernel
+from trafo.tokenizer.kernels.compile import kernel, part
 from trafo.tokenizer.kernels.scan import Cuts
 from trafo.tokenizer.kernels.utf8 import Bytes
 
 _BLOCK = 64
 
 
-@kernel
+@part
 def _match(data: Bytes, index: int, stop: int, text: Bytes, ends: NDArray[np.int64]) -> int:
     """Which token, in the order given, stands at index; -1 if none."""
     start = 0
@@ -29,7 +29,7 @@ def _match(data: Bytes, index: int, stop: int, text: Bytes, ends: NDArray[np.int
     return -1
 
 
-@kernel
+@part
 def _candidates(data: Bytes, index: int, stop: int, first_bytes: Bytes) -> np.uint64:
     """Bit i is set where data[index + i] is the first byte of a token, for up to 64 bytes."""
     mask = np.uint64(0)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trafo.tokenizer.kernels.bpe import NO_MERGE, merge_slot
-from trafo.tokenizer.kernels.compile import kernel
+from trafo.tokenizer.kernels.compile import kernel, part
 from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, pop_best, push
 from trafo.tokenizer.kernels.scan_gpt2 import Ends
 
@@ -125,7 +125,7 @@ def list_places(
         cell += length[symbol]
 
 
-@kernel
+@part
 def _pair_of(
     known: Int32s, symbol: int, left: int, right: int, pairs: Pairs, num_pairs: int
 ) -> int:
@@ -139,7 +139,7 @@ def _pair_of(
     return known[symbol]
 
 
-@kernel
+@part
 def merge_places(
     pair: int,
     new: int,
@@ -197,7 +197,7 @@ def merge_places(
     return num_pairs, num_births
 
 
-@kernel
+@part
 def settle_births(
     first_pair: int,
     num_pairs: int,
@@ -223,15 +223,15 @@ def settle_births(
     return num_places
 
 
-@kernel
+@part
 def new_symbol(pair: int, new: int, pairs: Pairs, symbols: Symbols) -> None:
     """Enter the bytes of a merged pair."""
     left, right = pairs.left[pair], pairs.right[pair]
     start = symbols.offset[new]
-    for part in (left, right):
-        for i in range(symbols.length[part]):
-            symbols.text[start + i] = symbols.text[symbols.offset[part] + i]
-        start += symbols.length[part]
+    for half in (left, right):
+        for i in range(symbols.length[half]):
+            symbols.text[start + i] = symbols.text[symbols.offset[half] + i]
+        start += symbols.length[half]
     symbols.length[new] = start - symbols.offset[new]
     symbols.offset[new + 1] = start
     head = np.uint64(0)

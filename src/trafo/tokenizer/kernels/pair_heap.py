@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trafo.tokenizer.kernels.compile import kernel
+from trafo.tokenizer.kernels.compile import kernel, part
 from trafo.tokenizer.kernels.utf8 import Bytes
 
 Int32s = NDArray[np.int32]
@@ -40,7 +40,7 @@ class Heap(NamedTuple):
     pair: Int32s
 
 
-@kernel
+@part
 def _compare_symbols(a: int, b: int, symbols: Symbols) -> int:
     """Less than, equal to or greater than 0, as the bytes of a are to those of b."""
     if a == b:
@@ -55,7 +55,7 @@ def _compare_symbols(a: int, b: int, symbols: Symbols) -> int:
     return symbols.length[a] - symbols.length[b]
 
 
-@kernel
+@part
 def _better(
     count_a: int, pair_a: int, count_b: int, pair_b: int, pairs: Pairs, symbols: Symbols
 ) -> bool:
@@ -67,7 +67,7 @@ def _better(
     return order > 0
 
 
-@kernel
+@part
 def push(heap: Heap, size: int, pair: int, pairs: Pairs, symbols: Symbols) -> int:
     """Add a pair with its present count; returns the new size."""
     count = pairs.count[pair]
@@ -85,6 +85,15 @@ def push(heap: Heap, size: int, pair: int, pairs: Pairs, symbols: Symbols) -> in
 
 
 @kernel
+def fill_heap(heap: Heap, num_pairs: int, pairs: Pairs, symbols: Symbols) -> int:
+    """Push the first pairs, all of them; returns the size."""
+    size = 0
+    for pair in range(num_pairs):
+        size = push(heap, size, pair, pairs, symbols)
+    return size
+
+
+@part
 def _sink(heap: Heap, size: int, count: int, pair: int, pairs: Pairs, symbols: Symbols) -> None:
     """Put an entry where the top was, and everything in order."""
     node = 0
@@ -111,7 +120,7 @@ def _sink(heap: Heap, size: int, count: int, pair: int, pairs: Pairs, symbols: S
     heap.pair[node] = pair
 
 
-@kernel
+@part
 def pop_best(heap: Heap, size: int, pairs: Pairs, symbols: Symbols) -> tuple[int, int]:
     """Take the best pair out; returns it (-1 if none is left) and the new size."""
     while size > 0:

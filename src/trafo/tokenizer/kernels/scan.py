@@ -7,7 +7,7 @@ any. A word begins where the one before ended.
 import numpy as np
 from numpy.typing import NDArray
 
-from trafo.tokenizer.kernels.compile import kernel
+from trafo.tokenizer.kernels.compile import kernel, part
 from trafo.tokenizer.kernels.scan_gpt2 import ROOM, Ends, scan_gpt2
 from trafo.tokenizer.kernels.scan_others import scan_others
 from trafo.tokenizer.kernels.utf8 import Bytes
@@ -20,7 +20,7 @@ SPECIAL_SHIFT = 40
 OFFSET_MASK = (1 << SPECIAL_SHIFT) - 1
 
 
-@kernel
+@part
 def _take_cut(
     cuts: Cuts, next_cut: int, start: int, ends: Ends, count: int
 ) -> tuple[int, int, int]:

@@ -20,11 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trafo.tokenizer.kernels.bits import ascii_masks, trailing_zeros
-from trafo.tokenizer.kernels.compile import kernel
+from trafo.tokenizer.kernels.compile import part
 from trafo.tokenizer.kernels.unicode_classes import LETTER, NEWLINE, NUMBER, SPACE, UPPER
 from trafo.tokenizer.kernels.utf8 import Bytes, character_at
 
 Ends = NDArray[np.int64]
+
+# As numbers: `ord` inside a kernel takes numba long to compile.
+BLANK, APOSTROPHE, LINE_FEED, CARRIAGE_RETURN, SLASH = b" '\n\r/"
+D, E, L, M, R, S, T, V = b"delmrstv"
 
 BLOCK = 64
 ROOM = BLOCK + 2  # free ends that a block may need
@@ -33,33 +37,29 @@ _ZERO = np.uint64(0)
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
-@kernel
+@part
 def contraction_length(data: Bytes, apostrophe: int, stop: int) -> int:
     """How many bytes 's, 'd, 'm, 't, 'll, 've or 're takes; 0 if there is none."""
     if apostrophe + 1 >= stop:
         return 0
     first = data[apostrophe + 1]
-    if first == ord("s") or first == ord("d") or first == ord("m") or first == ord("t"):
+    if first == S or first == D or first == M or first == T:
         return 2
     if apostrophe + 2 >= stop:
         return 0
     second = data[apostrophe + 2]
-    if (
-        (first == ord("l") and second == ord("l"))
-        or (first == ord("v") and second == ord("e"))
-        or (first == ord("r") and second == ord("e"))
-    ):
+    if (first == L and second == L) or (first == V and second == E) or (first == R and second == E):
         return 3
     return 0
 
 
-@kernel
+@part
 def _is_space(data: Bytes, classes: Bytes, index: int) -> bool:
     character_class = classes[character_at(data, index)[0]]
     return character_class == SPACE or character_class == NEWLINE
 
 
-@kernel
+@part
 def _masks_by_character(
     data: Bytes, classes: Bytes, start: int, stop: int
 ) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64, np.uint64, np.uint64, np.uint64, int]:
@@ -83,7 +83,7 @@ def _masks_by_character(
         if character_class >= SPACE:
             spaces |= every
             previous_space = first
-            if character == ord(" "):
+            if character == BLANK:
                 blanks |= first
         else:
             last_spaces |= previous_space
@@ -92,7 +92,7 @@ def _masks_by_character(
                 letters |= every
             elif character_class == NUMBER:
                 numbers |= every
-            elif character == ord("'"):
+            elif character == APOSTROPHE:
                 apostrophes |= first
         index += length
     if previous_space and index < stop and not _is_space(data, classes, index):
@@ -100,7 +100,7 @@ def _masks_by_character(
     return letters, numbers, spaces, blanks, apostrophes, firsts, last_spaces, index - start
 
 
-@kernel
+@part
 def scan_gpt2(
     data: Bytes, classes: Bytes, start: int, stop: int, ends: Ends, count: int
 ) -> tuple[int, int]:

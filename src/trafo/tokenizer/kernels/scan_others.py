@@ -6,8 +6,23 @@ regular expression in `patterns.py` in their order.
 
 import numpy as np
 
-from trafo.tokenizer.kernels.compile import kernel
-from trafo.tokenizer.kernels.scan_gpt2 import Ends
+from trafo.tokenizer.kernels.compile import part
+from trafo.tokenizer.kernels.scan_gpt2 import (
+    APOSTROPHE,
+    BLANK,
+    CARRIAGE_RETURN,
+    LINE_FEED,
+    SLASH,
+    D,
+    E,
+    Ends,
+    L,
+    M,
+    R,
+    S,
+    T,
+    V,
+)
 from trafo.tokenizer.kernels.unicode_classes import (
     LETTER,
     LOWER,
@@ -25,18 +40,18 @@ GPT2, GPT4, GPT4O, WHITESPACE, NONE = range(5)
 _LONG_S = 0x17F  # ſ is s when case is ignored
 
 
-@kernel
+@part
 def _class_at(data: Bytes, classes: Bytes, index: int) -> tuple[int, int]:
     character, length = character_at(data, index)
     return np.int64(classes[character]), length
 
 
-@kernel
+@part
 def _is_letter(character_class: int) -> bool:
     return UPPER <= character_class <= LETTER
 
 
-@kernel
+@part
 def _run_end(data: Bytes, classes: Bytes, start: int, stop: int, low: int, high: int) -> int:
     """Where the run of characters of class low..high that begins at start ends."""
     while start < stop:
@@ -47,29 +62,25 @@ def _run_end(data: Bytes, classes: Bytes, start: int, stop: int, low: int, high:
     return start
 
 
-@kernel
+@part
 def _contraction_any_case(data: Bytes, apostrophe: int, stop: int) -> int:
     """As contraction_length, for (?i:'s|'t|'re|'ve|'m|'ll|'d)."""
-    if apostrophe + 1 >= stop or data[apostrophe] != ord("'"):
+    if apostrophe + 1 >= stop or data[apostrophe] != APOSTROPHE:
         return 0
     first = data[apostrophe + 1] | 0x20
-    if first == ord("s") or first == ord("d") or first == ord("m") or first == ord("t"):
+    if first == S or first == D or first == M or first == T:
         return 2 if data[apostrophe + 1] < 0x80 else 0
     if character_at(data, apostrophe + 1)[0] == _LONG_S:
         return 3
     if apostrophe + 2 >= stop:
         return 0
     second = data[apostrophe + 2] | 0x20
-    if (
-        (first == ord("l") and second == ord("l"))
-        or (first == ord("v") and second == ord("e"))
-        or (first == ord("r") and second == ord("e"))
-    ):
+    if (first == L and second == L) or (first == V and second == E) or (first == R and second == E):
         return 3
     return 0
 
 
-@kernel
+@part
 def _number_end(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
     r"""\p{N}{1,3}"""
     for _ in range(3):
@@ -82,10 +93,10 @@ def _number_end(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
     return start
 
 
-@kernel
+@part
 def _symbols_end(data: Bytes, classes: Bytes, start: int, stop: int, slash: bool) -> int:
     r"""?[^\s\p{L}\p{N}]+[\r\n]*, with / among the trailing ones if asked for; start if none."""
-    position = start + 1 if data[start] == ord(" ") else start
+    position = start + 1 if data[start] == BLANK else start
     first = position
     while position < stop:
         character_class, length = _class_at(data, classes, position)
@@ -96,13 +107,13 @@ def _symbols_end(data: Bytes, classes: Bytes, start: int, stop: int, slash: bool
         return start
     while position < stop:
         byte = data[position]
-        if byte != ord("\r") and byte != ord("\n") and not (slash and byte == ord("/")):
+        if byte != CARRIAGE_RETURN and byte != LINE_FEED and not (slash and byte == SLASH):
             break
         position += 1
     return position
 
 
-@kernel
+@part
 def _spaces_end(data: Bytes, classes: Bytes, start: int, stop: int, newlines: bool) -> int:
     r"""\s*[\r\n]+ (if newlines), else \s+(?!\S), else \s+"""
     position = last_character = start
@@ -122,7 +133,7 @@ def _spaces_end(data: Bytes, classes: Bytes, start: int, stop: int, newlines: bo
     return last_character
 
 
-@kernel
+@part
 def _word_end_gpt4(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
     length = _contraction_any_case(data, start, stop)
     if length:
@@ -142,7 +153,7 @@ def _word_end_gpt4(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
     return _spaces_end(data, classes, start, stop, True)
 
 
-@kernel
+@part
 def _cased_word_end(data: Bytes, classes: Bytes, start: int, stop: int) -> tuple[int, bool]:
     r"""[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ as far as it matches.
 
@@ -173,7 +184,7 @@ def _cased_word_end(data: Bytes, classes: Bytes, start: int, stop: int) -> tuple
     return position, False
 
 
-@kernel
+@part
 def _word_end_gpt4o(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
     character_class, length = _class_at(data, classes, start)
     # One leading character that is no letter, number or newline may belong to the word.
@@ -194,14 +205,14 @@ def _word_end_gpt4o(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
     return _spaces_end(data, classes, start, stop, True)
 
 
-@kernel
+@part
 def _word_end_whitespace(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
     if _class_at(data, classes, start)[0] >= SPACE:
         return _run_end(data, classes, start, stop, SPACE, NEWLINE)
     return _run_end(data, classes, start, stop, OTHER, NUMBER)
 
 
-@kernel
+@part
 def scan_others(
     pattern: int, data: Bytes, classes: Bytes, start: int, stop: int, ends: Ends, count: int
 ) -> tuple[int, int]:

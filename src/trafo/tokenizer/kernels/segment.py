@@ -3,14 +3,30 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from trafo.tokenizer.kernels.bpe import Ids, MergeTable, Scratch, encode_word
-from trafo.tokenizer.kernels.compile import kernel
+from trafo.tokenizer.kernels.bpe import SHORT, Ids, MergeTable, Scratch, encode_long, encode_short
+from trafo.tokenizer.kernels.compile import kernel, part
 from trafo.tokenizer.kernels.scan_gpt2 import Ends
 from trafo.tokenizer.kernels.utf8 import Bytes
 
 Int64s = NDArray[np.int64]
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@part
+def _segment(
+    text: Bytes,
+    start: int,
+    length: int,
+    byte_ids: Ids,
+    merges: MergeTable,
+    ids: Ids,
+    scratch: Scratch,
+) -> int:
+    if length <= SHORT:
+        room = scratch[:SHORT].view(np.uint64)
+        return encode_short(text, start, length, byte_ids, merges, ids, room)
+    return encode_long(text, start, length, byte_ids, merges, ids, scratch)
 
 
 @kernel
@@ -27,13 +43,13 @@ def segment_words(
     start = total = np.int64(0)
     for word in range(ends.size):
         length = ends[word] - start
-        total += encode_word(text, start, length, byte_ids, merges, symbols[total:], scratch)
+        total += _segment(text, start, length, byte_ids, merges, symbols[total:], scratch)
         symbol_ends[word] = total
         start = ends[word]
     return total
 
 
-@kernel
+@part
 def _bucket(left: np.uint32, right: np.uint32, num_buckets: int) -> int:
     key = (np.uint64(left) << np.uint64(32) | np.uint64(right)) * _MIX
     return np.int64(key >> np.uint64(32)) & (num_buckets - 1)
@@ -53,7 +69,7 @@ def add_pairs(
     """Add the count of each word to the buckets of its pairs."""
     start = np.int64(0)
     for word in range(ends.size):
-        number = encode_word(text, start, ends[word] - start, byte_ids, merges, ids, scratch)
+        number = _segment(text, start, ends[word] - start, byte_ids, merges, ids, scratch)
         for i in range(number - 1):
             buckets[_bucket(ids[i], ids[i + 1], buckets.size)] += counts[word]
         start = ends[word]
@@ -73,7 +89,7 @@ def best_pairs(
     """The fullest bucket among those of each word's pairs; 0 for a single symbol."""
     start = np.int64(0)
     for word in range(ends.size):
-        number = encode_word(text, start, ends[word] - start, byte_ids, merges, ids, scratch)
+        number = _segment(text, start, ends[word] - start, byte_ids, merges, ids, scratch)
         best[word] = 0
         for i in range(number - 1):
             best[word] = max(best[word], buckets[_bucket(ids[i], ids[i + 1], buckets.size)])

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trafo.tokenizer.kernels.bits import load8, prefetch
-from trafo.tokenizer.kernels.compile import kernel
+from trafo.tokenizer.kernels.compile import kernel, part
 from trafo.tokenizer.kernels.scan import OFFSET_MASK, SPECIAL_SHIFT
 from trafo.tokenizer.kernels.scan_gpt2 import Ends
 from trafo.tokenizer.kernels.utf8 import Bytes
@@ -64,7 +64,7 @@ def new_batch() -> Batch:
     return np.zeros((5, BATCH), np.uint64)
 
 
-@kernel
+@part
 def _load(data: Bytes, start: int, length: int) -> np.uint64:
     """Up to 8 bytes as the low end of a uint64, the rest zero, without reading past the array."""
     if start + 8 <= data.size:
@@ -75,7 +75,7 @@ def _load(data: Bytes, start: int, length: int) -> np.uint64:
     return word
 
 
-@kernel
+@part
 def _long_hash(data: Bytes, start: int, length: int) -> np.uint64:
     """A 64-bit hash of a word of any length, eight bytes a step."""
     state = np.uint64(length) * _MIX_B
@@ -87,14 +87,14 @@ def _long_hash(data: Bytes, start: int, length: int) -> np.uint64:
     return state
 
 
-@kernel
+@part
 def _home(key0: np.uint64, key1: np.uint64, mask: np.uint64) -> int:
     """Where the search for a key begins; a long word's place in the arena does not count."""
     mixed = (key0 ^ (min(key1, LONG) * _MIX_B)) * _MIX_A
     return np.int64((mixed ^ mixed >> _FOLD) & mask) * SLOT
 
 
-@kernel
+@part
 def make_keys(
     data: Bytes, start: int, ends: Ends, first: int, num_words: int, slots: Slots, batch: Batch
 ) -> None:
@@ -132,14 +132,14 @@ def make_keys(
         start = end
 
 
-@kernel
+@part
 def long_word(arena: Bytes, key1: np.uint64) -> tuple[int, int]:
     """Where in the arena a long word's bytes start, and their number."""
     offset = np.int64(key1 & OFFSET)
     return offset + _ARENA_HEADER, np.int64(load8(arena, offset))
 
 
-@kernel
+@part
 def _is_long_word(data: Bytes, start: int, length: int, arena: Bytes, key1: np.uint64) -> bool:
     offset, stored_length = long_word(arena, key1)
     if stored_length != length:
@@ -150,7 +150,7 @@ def _is_long_word(data: Bytes, start: int, length: int, arena: Bytes, key1: np.u
     return True
 
 
-@kernel
+@part
 def find_word(data: Bytes, batch: Batch, index: int, slots: Slots, arena: Bytes) -> int:
     """The slot of a word of the batch; of a word that is not there, -1 - the free slot for it."""
     key0, key1 = batch[KEY0, index], batch[KEY1, index]
@@ -171,7 +171,7 @@ def find_word(data: Bytes, batch: Batch, index: int, slots: Slots, arena: Bytes)
             slot = 0
 
 
-@kernel
+@part
 def has_room(slots: Slots, arena: Bytes, used: NDArray[np.int64], length: int) -> bool:
     """Whether a new word may be added: the table stays half empty, the arena holds its bytes."""
     if used[0] >= slots.size // SLOT // 2:
@@ -181,7 +181,7 @@ def has_room(slots: Slots, arena: Bytes, used: NDArray[np.int64], length: int) -
     )
 
 
-@kernel
+@part
 def add_word(
     data: Bytes,
     batch: Batch,

@@ -12,7 +12,7 @@ from numba import carray, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from trafo.tokenizer.kernels.compile import kernel
+from trafo.tokenizer.kernels.compile import part
 
 Handles = NDArray[np.uint64]
 
@@ -44,21 +44,21 @@ def _pointer(typing_context: Any, address: Any) -> Any:
     return types.voidptr(types.uint64), generate
 
 
-@kernel
-def bytes_at(handles: Handles, index: int) -> NDArray[np.uint8]:
-    return carray(_pointer(handles[2 * index]), np.int64(handles[2 * index + 1]), np.uint8)
+@part
+def as_bytes(address: np.uint64, size: np.uint64) -> NDArray[np.uint8]:
+    return carray(_pointer(address), np.int64(size), np.uint8)
 
 
-@kernel
-def uint32s_at(handles: Handles, index: int) -> NDArray[np.uint32]:
-    return carray(_pointer(handles[2 * index]), np.int64(handles[2 * index + 1]), np.uint32)
+@part
+def as_uint32s(address: np.uint64, size: np.uint64) -> NDArray[np.uint32]:
+    return carray(_pointer(address), np.int64(size), np.uint32)
 
 
-@kernel
-def int64s_at(handles: Handles, index: int) -> NDArray[np.int64]:
-    return carray(_pointer(handles[2 * index]), np.int64(handles[2 * index + 1]), np.int64)
+@part
+def as_int64s(address: np.uint64, size: np.uint64) -> NDArray[np.int64]:
+    return carray(_pointer(address), np.int64(size), np.int64)
 
 
-@kernel
-def uint64s_at(handles: Handles, index: int) -> NDArray[np.uint64]:
-    return carray(_pointer(handles[2 * index]), np.int64(handles[2 * index + 1]), np.uint64)
+@part
+def as_uint64s(address: np.uint64, size: np.uint64) -> NDArray[np.uint64]:
+    return carray(_pointer(address), np.int64(size), np.uint64)
