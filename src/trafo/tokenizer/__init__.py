@@ -1,0 +1,26 @@
+"""Text -> ids. The public names; each is imported when it is first used, so that none costs time."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trafo.tokenizer.corpus import encode_files
+    from trafo.tokenizer.token_file import TokenFile
+    from trafo.tokenizer.tokenizer import Tokenizer
+    from trafo.tokenizer.train import train_bpe, train_tokenizer
+
+__all__ = ["TokenFile", "Tokenizer", "encode_files", "train_bpe", "train_tokenizer"]
+
+_HOMES = {
+    "TokenFile": "token_file",
+    "Tokenizer": "tokenizer",
+    "encode_files": "corpus",
+    "train_bpe": "train",
+    "train_tokenizer": "train",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
