@@ -1,11 +1,23 @@
-"""Commands to try next, as one would type them."""
+"""Commands to try next, as one would type them here and now."""
 
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 from pathlib import Path
 
 
 def command(verb: str, *arguments: str | Path) -> str:
-    """A command line that can be copied into a shell as it is."""
-    return shlex.join(["trafo", "tokenizer", verb, *map(str, arguments)])
+    """A command line of `trafo tokenizer` that can be copied into the shell as it is."""
+    return f"{program()} {shlex.join(['tokenizer', verb, *map(str, arguments)])}"
+
+
+def program() -> str:
+    """How the shell finds trafo: by its name, or else as it was started this time."""
+    if shutil.which("trafo"):
+        return "trafo"
+    started = Path(sys.argv[0])
+    if started.name == "trafo" and started.exists():
+        return shlex.quote(str(started))
+    return f"{shlex.quote(sys.executable)} -m trafo"

@@ -43,7 +43,7 @@ def measure(
     sources = open_sources(inputs, field, errors)
     meter = Meter(tokenizer, errors)
     total = sum(source.size for source in sources)
-    with progress(f"reading with {name}", total=total, unit="MB", scale=1e6) as bar:
+    with progress(f"measuring {name}", total=total, unit="MB", scale=1e6) as bar:
         files = {str(source.path): meter.add(source, bar.advance) for source in sources}
     if not meter.counts.any():
         raise InputError("the text is empty", where=", ".join(files))
