@@ -18,6 +18,11 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def agree() -> Agree:
     def check(

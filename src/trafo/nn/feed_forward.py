@@ -24,6 +24,12 @@ def default_d_ff(kind: FeedForwardName, d_model: int) -> int:
     return max(64, round(8 * d_model / 3 / 64) * 64)
 
 
+def silu_gate(
+    gate: Float[Tensor, "*shape"], value: Float[Tensor, "*shape"]
+) -> Float[Tensor, "*shape"]:
+    return silu(gate) * value
+
+
 class SwiGLU(Module):
     """W2 (SiLU(W1 x) * W3 x), no biases."""
 
@@ -41,8 +47,7 @@ class SwiGLU(Module):
         self.w3 = Linear(d_model, d_ff, device, dtype)
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
-        out: Tensor = self.w2(silu(self.w1(x)) * self.w3(x))
-        return out
+        return self.w2.after(silu_gate, self.w1(x), self.w3(x))
 
 
 class FeedForward(Module):
@@ -65,8 +70,7 @@ class FeedForward(Module):
         self.w2 = Linear(d_ff, d_model, device, dtype, bias=bias)
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
-        out: Tensor = self.w2(ACTIVATIONS[self.activation](self.w1(x)))
-        return out
+        return self.w2.after(ACTIVATIONS[self.activation], self.w1(x))
 
     def extra_repr(self) -> str:
         return self.activation

@@ -1,11 +1,14 @@
 """y = W x (+ b): the only place where features mix, and nearly all the arithmetic of a model."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import Module, Parameter
 
 from trafo.nn.init import truncated_normal_, xavier_std
+from trafo.nn.recompute import recomputed_linear, worth_recomputing
 
 
 class Linear(Module):
@@ -33,6 +36,16 @@ class Linear(Module):
         # One pass over memory instead of a product and then a sum.
         rows = torch.addmm(self.bias, x.reshape(-1, x.shape[-1]), self.weight.T)
         return rows.view(*x.shape[:-1], self.weight.shape[0])
+
+    def after(
+        self, function: Callable[..., Tensor], *inputs: Float[Tensor, "*lead d_in"]
+    ) -> Float[Tensor, "*lead d_out"]:
+        """`self(function(*inputs))` for a cheap function, whose result training need not keep."""
+        if not worth_recomputing():
+            out: Tensor = self(function(*inputs))
+            return out
+        out = recomputed_linear(function, self.weight, *inputs)
+        return out if self.bias is None else out + self.bias
 
     def extra_repr(self) -> str:
         out_features, in_features = self.weight.shape

@@ -4,12 +4,35 @@ RMSNorm(x) = x / sqrt(mean(x^2) + eps) * gain                        (Zhang and 
 LayerNorm(x) = (x - mean(x)) / sqrt(var(x) + eps) * gain + shift     (Ba, Kiros and Hinton, 2016)
 """
 
+from functools import partial
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import Module, Parameter
 
 from trafo.nn.precision import at_least_float32
+from trafo.nn.recompute import recomputed
+
+
+def rms_norm(
+    x: Float[Tensor, "*lead d_model"], gain: Float[Tensor, " d_model"], eps: float
+) -> Float[Tensor, "*lead d_model"]:
+    wide = at_least_float32(x)
+    mean_square = wide.square().mean(-1, keepdim=True)
+    return (wide * torch.rsqrt(mean_square + eps) * gain).to(x.dtype)
+
+
+def layer_norm(
+    x: Float[Tensor, "*lead d_model"],
+    gain: Float[Tensor, " d_model"],
+    shift: Float[Tensor, " d_model"],
+    eps: float,
+) -> Float[Tensor, "*lead d_model"]:
+    wide = at_least_float32(x)
+    centred = wide - wide.mean(-1, keepdim=True)
+    variance = centred.square().mean(-1, keepdim=True)
+    return (centred * torch.rsqrt(variance + eps) * gain + shift).to(x.dtype)
 
 
 class RMSNorm(Module):
@@ -27,9 +50,7 @@ class RMSNorm(Module):
         self.weight = Parameter(torch.ones(d_model, device=device, dtype=dtype))
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
-        wide = at_least_float32(x)
-        mean_square = wide.square().mean(-1, keepdim=True)
-        return (wide * torch.rsqrt(mean_square + self.eps) * self.weight).to(x.dtype)
+        return recomputed(partial(rms_norm, eps=self.eps), x, self.weight)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, eps={self.eps}"
@@ -51,11 +72,7 @@ class LayerNorm(Module):
         self.bias = Parameter(torch.zeros(d_model, device=device, dtype=dtype))
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
-        wide = at_least_float32(x)
-        centred = wide - wide.mean(-1, keepdim=True)
-        variance = centred.square().mean(-1, keepdim=True)
-        normed = centred * torch.rsqrt(variance + self.eps)
-        return (normed * self.weight + self.bias).to(x.dtype)
+        return recomputed(partial(layer_norm, eps=self.eps), x, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, eps={self.eps}"

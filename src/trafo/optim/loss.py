@@ -20,7 +20,7 @@ from trafo.errors import ConfigError, InputError
 Reduction = Literal["mean", "sum", "none"]
 
 # Logits of one chunk: large enough for fast products, small enough to stay near the processor.
-_CHUNK_NUMBERS = 2**22
+_CHUNK_NUMBERS = 2**23
 
 
 def cross_entropy(
@@ -75,9 +75,16 @@ def chunked_cross_entropy(
         flat.masked_fill(~counted, 0),
         counted,
         label_smoothing,
-        chunk_rows or max(16, _CHUNK_NUMBERS // head_weight.shape[0]),
+        chunk_rows or _even_chunks(len(rows), head_weight.shape[0]),
     )
     return total if reduction == "sum" else total / counted.sum().clamp(min=1)
+
+
+def _even_chunks(num_rows: int, vocab: int) -> int:
+    """Rows of a chunk, such that no short one is left over at the end."""
+    most = max(1, _CHUNK_NUMBERS // vocab)
+    chunks = max(1, -(-num_rows // most))
+    return max(1, -(-num_rows // chunks))
 
 
 class _ChunkedLoss(torch.autograd.Function):

@@ -1,0 +1,75 @@
+import pytest
+import torch
+from torch import nn as torch_nn
+
+from trafo.nn import FeedForward, LayerNorm, RMSNorm, SwiGLU
+from trafo.nn.recompute import recomputed, recomputed_linear
+
+
+def formula(x, y, z):
+    return torch.tanh(x * y).exp() / (1 + z.square())
+
+
+def test_numbers_and_gradients_are_the_formulas(agree):
+    inputs = [torch.randn(3, 4) for _ in range(3)]
+    agree(lambda *xs: recomputed(formula, *xs), formula, inputs, atol=0, rtol=0)
+
+
+def test_gradients_of_gradients_too():
+    x, y, z = (torch.randn(2, 3, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    assert torch.autograd.gradcheck(lambda *xs: recomputed(formula, *xs), (x, y, z))
+    assert torch.autograd.gradgradcheck(lambda *xs: recomputed(formula, *xs), (x, y, z))
+
+
+def test_the_product_after_the_formula_too(agree):
+    inputs = [torch.randn(5, 4), *(torch.randn(2, 3, 4) for _ in range(3))]
+
+    def plain(weight, *xs):
+        return formula(*xs) @ weight.T
+
+    agree(lambda w, *xs: recomputed_linear(formula, w, *xs), plain, inputs, atol=1e-6, rtol=1e-5)
+    leaves = [x.double().requires_grad_() for x in inputs]
+    assert torch.autograd.gradgradcheck(lambda w, *xs: recomputed_linear(formula, w, *xs), leaves)
+
+
+@pytest.mark.parametrize("learning", ["weight", "input"])
+def test_one_side_of_the_product_may_be_frozen(learning):
+    weight = torch.randn(5, 4, requires_grad=learning == "weight")
+    x = torch.randn(3, 4, requires_grad=learning == "input")
+    recomputed_linear(torch.tanh, weight, x).sum().backward()
+    assert (weight.grad is not None) == (learning == "weight")
+    assert (x.grad is not None) == (learning == "input")
+
+
+def test_inputs_without_gradient_get_none():
+    x, y, z = torch.randn(3), torch.randn(3, requires_grad=True), torch.randn(3)
+    recomputed(formula, x, y, z).sum().backward()
+    assert y.grad is not None
+    assert x.grad is None
+
+
+@pytest.mark.parametrize(
+    ("layer", "floats_per_number"),
+    [
+        (RMSNorm(64), 1),  # x
+        (LayerNorm(64), 1),
+        (SwiGLU(64, 128), 1 + 2 * 2),  # x, and at twice the width: gate and value
+        (FeedForward(64, 128, "gelu_tanh"), 1 + 2),  # x, and what is to be bent
+    ],
+    ids=lambda p: type(p).__name__ if isinstance(p, torch_nn.Module) else "",
+)
+def test_only_inputs_are_kept_for_the_backward_pass(layer, floats_per_number):
+    x = torch.randn(500, 64, requires_grad=True)
+    weights = {p.untyped_storage().data_ptr() for p in layer.parameters()}
+    kept = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        out = layer(x)
+    assert sum(kept.values()) == floats_per_number * x.numel() * 4
+    out.sum().backward()
