@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trafo.errors import FormatError, InputError, TrafoError
-from trafo.tokenizer.formats.byte_alphabet import from_printable, to_printable
 from trafo.tokenizer.files import (
     detect_format,
     load_any,
@@ -21,6 +20,7 @@ from trafo.tokenizer.files import (
     save_as,
     save_folder,
 )
+from trafo.tokenizer.formats.byte_alphabet import from_printable, to_printable
 from trafo.tokenizer.formats.gpt2 import read_gpt2, write_gpt2
 from trafo.tokenizer.formats.huggingface import read_huggingface, write_huggingface
 from trafo.tokenizer.formats.tiktoken import read_tiktoken, recover_merges, write_tiktoken
