@@ -1,4 +1,4 @@
-"""Text -> ids. The public names; each is imported when it is first used, so that none costs time."""
+"""Text -> ids. The public names, each imported when it is first used, so that none costs time."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
