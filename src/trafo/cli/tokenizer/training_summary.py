@@ -46,7 +46,7 @@ def _kinds(training: Training, vocab_size: int) -> str:
     num_merges, num_special = len(training.parts.merges), len(training.parts.special_tokens)
     kinds = f"{_NUM_BYTES} bytes, {num_merges:,} merges, {num_special} special"
     if _NUM_BYTES + num_merges + num_special < vocab_size:
-        return f"{kinds}; the text has no more pairs to merge"
+        return f"{kinds}; no pairs are left"
     return kinds
 
 

@@ -5,6 +5,6 @@ report.total.bytes_per_token
 """
 
 from trafo.tokenizer.report.facts import Report, Token, Totals
-from trafo.tokenizer.report.measure import measure
+from trafo.tokenizer.report.meter import measure
 
 __all__ = ["Report", "Token", "Totals", "measure"]

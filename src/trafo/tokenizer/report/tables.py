@@ -14,13 +14,17 @@ TOKEN_WIDTH = 20
 
 
 def plain_table(columns: str, head: Sequence[str] | None = None) -> Table:
-    """A table without lines. `columns` has a letter for each: `l` flush left, `r` flush right."""
+    """A table without lines. `columns` has a letter for each: `l` flush left, `r` flush right.
+
+    Where room is short, the last column goes on in the next line.
+    """
     table = Table(box=None, show_header=head is not None, pad_edge=False, padding=(0, 3, 0, 0))
-    for place, title in zip(columns, head or [""] * len(columns), strict=True):
+    last = len(columns) - 1
+    for i, (place, title) in enumerate(zip(columns, head or [""] * len(columns), strict=True)):
         table.add_column(
             Text(title),
             justify="right" if place == "r" else "left",
-            no_wrap=True,
+            no_wrap=i < last,
             header_style="bold",
         )
     return table

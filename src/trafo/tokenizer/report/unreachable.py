@@ -12,7 +12,7 @@ A tokenizer with `whole_words` takes a word that is a token as it is; then 2 doe
 token that the pattern leaves whole when it stands alone.
 """
 
-import codecs
+import re
 from collections.abc import Iterator
 from itertools import pairwise, product
 
@@ -20,6 +20,22 @@ from trafo.tokenizer.parts import TokenizerParts
 from trafo.tokenizer.patterns import compile_pattern, split_words
 
 Pair = tuple[bytes, bytes]
+
+# The end of a character, whole characters (the syntax of RFC 3629), the beginning of one.
+_PART_OF_UTF8 = re.compile(
+    rb"""
+    [\x80-\xbf]{0,3}
+    (?: [\x00-\x7f] | [\xc2-\xdf][\x80-\xbf]
+      | \xe0[\xa0-\xbf][\x80-\xbf] | \xed[\x80-\x9f][\x80-\xbf]
+      | [\xe1-\xec\xee\xef][\x80-\xbf]{2}
+      | \xf0[\x90-\xbf][\x80-\xbf]{2} | \xf4[\x80-\x8f][\x80-\xbf]{2}
+      | [\xf1-\xf3][\x80-\xbf]{3} )*
+    (?: [\xc2-\xf4] | \xe0[\xa0-\xbf] | \xed[\x80-\x9f] | [\xe1-\xec\xee\xef][\x80-\xbf]
+      | \xf0[\x90-\xbf][\x80-\xbf]? | \xf4[\x80-\x8f][\x80-\xbf]?
+      | [\xf1-\xf3][\x80-\xbf]{1,2} )?
+    """,
+    re.VERBOSE,
+)
 
 _NEIGHBOURS = ("", "a", "A", "1", "!", "'", " ", "\n")
 
@@ -50,14 +66,7 @@ def _reason(token: bytes, rank_of_pair: dict[Pair, int], parts: TokenizerParts) 
 
 def occurs_in_utf8(token: bytes) -> bool:
     """Whether the bytes can be a part of valid UTF-8; they may begin and end inside a character."""
-    without_head = token.lstrip(bytes(range(0x80, 0xC0)))
-    if len(token) - len(without_head) > 3:  # a character has at most three bytes after its first
-        return False
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(without_head)
-    except UnicodeDecodeError:
-        return False
-    return True
+    return _PART_OF_UTF8.fullmatch(token) is not None
 
 
 def _text(token: bytes) -> str | None:

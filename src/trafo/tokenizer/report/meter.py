@@ -23,8 +23,6 @@ from trafo.tokenizer.report.vocabulary import Vocabulary
 from trafo.tokenizer.sources import Paths, Source, open_sources
 from trafo.tokenizer.tokenizer import Tokenizer
 
-_CHUNK = 1 << 20
-
 
 def measure(
     tokenizer: Tokenizer,
@@ -34,14 +32,15 @@ def measure(
     field: str = "text",
     errors: Errors = "strict",
     top: int = 10,
+    chunk_size: int = 1 << 20,
 ) -> Report:
     """Encode files, folders or globs and report on it.
 
     `name` is what the report calls the tokenizer; `top` is how many of the longest and of the most
-    frequent tokens it lists.
+    frequent tokens it lists. `chunk_size` decides how much memory it takes, and nothing else.
     """
     sources = open_sources(inputs, field, errors)
-    meter = Meter(tokenizer, errors)
+    meter = Meter(tokenizer, errors, chunk_size)
     total = sum(source.size for source in sources)
     with progress(f"measuring {name}", total=total, unit="MB", scale=1e6) as bar:
         files = {str(source.path): meter.add(source, bar.advance) for source in sources}
@@ -69,9 +68,9 @@ def measure(
 class Meter:
     """Adds up what the chunks of a text become."""
 
-    def __init__(self, tokenizer: Tokenizer, errors: Errors) -> None:
+    def __init__(self, tokenizer: Tokenizer, errors: Errors, chunk_size: int) -> None:
         self._specials = tokenizer.special_tokens_found("allow")
-        self._chunker = Chunker(tokenizer.pattern, self._specials, errors, _CHUNK)
+        self._chunker = Chunker(tokenizer.pattern, self._specials, errors, chunk_size)
         self._encoder = tokenizer.new_encoder()
         self._room = np.empty(0, np.uint32)
         self._token_bytes = np.zeros(tokenizer.vocab_size, np.int64)
