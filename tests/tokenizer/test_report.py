@@ -16,6 +16,7 @@ import tiktoken
 from trafo.errors import InputError
 from trafo.runtime.console import results
 from trafo.tokenizer.parts import TokenizerParts
+from trafo.tokenizer.patterns import PATTERN_NAMES
 from trafo.tokenizer.report import measure
 from trafo.tokenizer.report.coloured import barred_tokens, coloured_tokens
 from trafo.tokenizer.report.facts import Totals
@@ -254,6 +255,16 @@ def test_reachable_tokens_are_reached(tokenizer):
         assert (tokenizer.encode(text) == [i]) == (i not in unreachable)
 
 
+@pytest.mark.parametrize("pattern", [*PATTERN_NAMES, r"\w+'|\W"])
+def test_no_pattern_cuts_what_training_joined(tmp_path, pattern):
+    """A pair is only counted inside a word, so every merge fits into one."""
+    path = tmp_path / "text.txt"
+    path.write_text("I'll we're they've d's IT'S x\n\n  \n y 1234 !!\n/\t\u00a0z A'll\r\n\r\n" * 3)
+    parts = TokenizerParts(*train_bpe(path, 500, pattern=pattern), pattern=pattern)
+    assert len(parts.merges) > 15
+    assert "cut by the pattern" not in unreachable_tokens(parts).values()
+
+
 @pytest.mark.parametrize(
     "text", ["é", "’", "“", "à", "日", "ж", "Ω", "😀", "ß", "\u00a0", "ñ", "…"]
 )
@@ -301,7 +312,7 @@ def test_boilerplate(token):
 
 
 @pytest.mark.parametrize(
-    "token", ["---", "...", " banana", "====", " the", "wwwa", "(a", "<", "1000"]
+    "token", ["---", "...", " banana", "====", " the", "wwwa", "(a", "tingting", "1000"]
 )
 def test_no_boilerplate(token):
     assert not is_boilerplate(token.encode())

@@ -9,7 +9,7 @@ all there is to them.
 import regex
 
 _SHORTEST_REPETITION = 8  # characters
-_REPETITION = regex.compile(r"(?s)(.{1,4}?)\1+")
+_REPETITION = regex.compile(r"(?s)(.{1,4}?)\1{2,}")
 
 # The bytes 80..BF, which go on a character in UTF-8, as Windows-1252 and as Latin-1 show them.
 _BEHIND = bytes(range(0x80, 0xC0))

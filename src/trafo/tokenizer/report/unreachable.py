@@ -37,7 +37,8 @@ _PART_OF_UTF8 = re.compile(
     re.VERBOSE,
 )
 
-_NEIGHBOURS = ("", "a", "A", "1", "!", "'", " ", "\n")
+# Each class of characters that the named patterns tell apart, and what makes `'s`, `'ll` and `'re`.
+_NEIGHBOURS = ("", "a", "A", "s", "l", "e", "1", "!", "'", " ", "\n")
 
 
 def unreachable_tokens(parts: TokenizerParts) -> dict[int, str]:
