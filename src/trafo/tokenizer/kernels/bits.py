@@ -105,16 +105,22 @@ def ascii_masks(typing_context: Any, data: Any, index: Any) -> Any:
 
 
 @intrinsic
-def equal_mask(typing_context: Any, data: Any, index: Any, value: Any) -> Any:
-    """Bit i is set where data[index + i] == value, for i in 0..63."""
+def range_mask(typing_context: Any, data: Any, index: Any, first: Any, last: Any) -> Any:
+    """Bit i is set where first <= data[index + i] <= last, for i in 0..63."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array, position, byte = args
+        array, position, low, high = args
         block = builder.load(_pointer(context, builder, signature.args[0], array, position, _LANES))
         block.align = 1
-        first = builder.insert_element(ir.Constant(_LANES, ir.Undefined), byte, ir.IntType(32)(0))
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64)
-        wanted = builder.shuffle_vector(first, ir.Constant(_LANES, ir.Undefined), zeros)
-        return builder.bitcast(builder.icmp_unsigned("==", block, wanted), _WORD)
 
-    return types.uint64(data, types.int64, types.uint8), generate
+        def all_lanes(byte: Any) -> Any:
+            nothing = ir.Constant(_LANES, ir.Undefined)
+            zeros = ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64)
+            one = builder.insert_element(nothing, byte, ir.IntType(32)(0))
+            return builder.shuffle_vector(one, nothing, zeros)
+
+        shifted = builder.sub(block, all_lanes(low))
+        inside = builder.icmp_unsigned("<=", shifted, all_lanes(builder.sub(high, low)))
+        return builder.bitcast(inside, _WORD)
+
+    return types.uint64(data, types.int64, types.uint8, types.uint8), generate

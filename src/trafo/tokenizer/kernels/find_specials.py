@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from trafo.tokenizer.kernels.bits import equal_mask, trailing_zeros
+from trafo.tokenizer.kernels.bits import range_mask, trailing_zeros
 from trafo.tokenizer.kernels.compile import kernel, part
 from trafo.tokenizer.kernels.scan import Cuts
 from trafo.tokenizer.kernels.utf8 import Bytes
@@ -35,7 +35,7 @@ def _candidates(data: Bytes, index: int, stop: int, first_bytes: Bytes) -> np.ui
     mask = np.uint64(0)
     if index + _BLOCK <= data.size:
         for byte in first_bytes:
-            mask |= equal_mask(data, index, byte)
+            mask |= range_mask(data, index, byte, byte)
         if stop - index < _BLOCK:
             mask &= (np.uint64(1) << np.uint64(stop - index)) - np.uint64(1)
         return mask

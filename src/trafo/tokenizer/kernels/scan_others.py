@@ -6,6 +6,7 @@ regular expression in `patterns.py` in their order.
 
 import numpy as np
 
+from trafo.tokenizer.kernels.bits import ascii_masks, range_mask, trailing_zeros
 from trafo.tokenizer.kernels.compile import part
 from trafo.tokenizer.kernels.scan_gpt2 import (
     APOSTROPHE,
@@ -38,6 +39,8 @@ from trafo.tokenizer.kernels.utf8 import Bytes, character_at
 GPT2, GPT4, GPT4O, WHITESPACE, NONE = range(5)
 
 _LONG_S = 0x17F  # ſ is s when case is ignored
+_SMALL_A, _SMALL_Z = b"az"
+_ONE = np.uint64(1)
 
 
 @part
@@ -49,6 +52,38 @@ def _class_at(data: Bytes, classes: Bytes, index: int) -> tuple[int, int]:
 @part
 def _is_letter(character_class: int) -> bool:
     return UPPER <= character_class <= LETTER
+
+
+@part
+def _letters_end(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
+    r"""\p{L}*, the ASCII ones up to 64 at a time."""
+    while start < stop:
+        if start + 64 <= data.size:
+            letters, _, _, _, _, high = ascii_masks(data, start)
+            run = trailing_zeros(~letters)
+            start += run
+            if start >= stop:
+                return stop
+            if run == 64:
+                continue
+            if high >> np.uint64(run) & _ONE == 0:
+                return start
+        character_class, length = _class_at(data, classes, start)
+        if not _is_letter(character_class):
+            return start
+        start += length
+    return start
+
+
+@part
+def _small_letters_end(data: Bytes, start: int, stop: int) -> int:
+    """Behind the run of a to z that begins at start."""
+    while start + 64 <= data.size and start < stop:
+        run = trailing_zeros(~range_mask(data, start, _SMALL_A, _SMALL_Z))
+        start += run
+        if run < 64:
+            break
+    return min(start, stop)
 
 
 @part
@@ -140,11 +175,11 @@ def _word_end_gpt4(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
         return start + length
     character_class, length = _class_at(data, classes, start)
     if _is_letter(character_class):
-        return _run_end(data, classes, start + length, stop, UPPER, LETTER)
+        return _letters_end(data, classes, start + length, stop)
     if character_class == NUMBER:
         return _number_end(data, classes, start, stop)
     if character_class != NEWLINE:
-        end = _run_end(data, classes, start + length, stop, UPPER, LETTER)
+        end = _letters_end(data, classes, start + length, stop)
         if end > start + length:
             return end
     end = _symbols_end(data, classes, start, stop, False)
@@ -171,7 +206,7 @@ def _cased_word_end(data: Bytes, classes: Bytes, start: int, stop: int) -> tuple
         position += length
         if character_class != UPPER:
             after_caseless = position
-    lower_end = position
+    lower_end = _small_letters_end(data, position, stop)
     while lower_end < stop:
         character_class, length = _class_at(data, classes, lower_end)
         if character_class != LOWER and character_class != LETTER and character_class != MARK:
