@@ -39,7 +39,9 @@ def training_summary(
 def _rate(training: Training, phase: str, seconds: float) -> str:
     if phase == "counting":
         return f"{training.num_bytes / 1e6 / seconds:,.0f} MB/s"
-    return f"{len(training.parts.merges) / seconds:,.0f} merges/s"
+    if phase == "merging":
+        return f"{len(training.parts.merges) / seconds:,.0f} merges/s"
+    return ""
 
 
 def _kinds(training: Training, vocab_size: int) -> str:
