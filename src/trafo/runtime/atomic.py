@@ -8,6 +8,7 @@ as it was. What the system refuses comes back as a `StorageError` that says what
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import secrets
 import shutil
@@ -31,6 +32,9 @@ _HINTS = {
     errno.EISDIR: "give the name of a file, not of a folder",
     errno.EIO: "the disk may be failing, check the system log",
 }
+
+_LONGEST_NAME = 40
+_TOKEN_BYTES = 6
 
 
 @contextmanager
@@ -141,9 +145,19 @@ def _move_into_place(temporary: Path, target: Path) -> None:
     _sync(target.parent)
 
 
+def remove_leftovers(path: str | Path) -> None:
+    """Delete what killed writers of a file left beside it. No other may be writing it now."""
+    target = Path(path).resolve()
+    if len(target.name) <= _LONGEST_NAME:  # else it may be another file's
+        token = "[0-9a-f]" * 2 * _TOKEN_BYTES
+        for leftover in target.parent.glob(f".{glob.escape(target.name)}.{token}.tmp"):
+            leftover.unlink(missing_ok=True)
+
+
 def _hidden_neighbour(path: Path) -> Path:
     # The name is cut because a file system takes 255 bytes; the token keeps writers apart.
-    return path.with_name(f".{path.name[:40]}.{secrets.token_hex(6)}.tmp")
+    token = secrets.token_hex(_TOKEN_BYTES)
+    return path.with_name(f".{path.name[:_LONGEST_NAME]}.{token}.tmp")
 
 
 def _concerns(error: OSError, ours: list[Path]) -> bool:

@@ -32,6 +32,7 @@ class Chunk:
     cuts: Cuts
     disk_bytes: int  # how much of the file has been read
     next_offset: int  # where the next chunk begins in the source's text
+    is_last: bool  # of its source
 
 
 class Chunker:
@@ -51,18 +52,25 @@ class Chunker:
 
     def chunks(self, source: Source, offset: int = 0) -> Iterator[Chunk]:
         """The text of a source from `offset`, which is 0 or where a chunk ended."""
-        pending = b""
+        blocks: list[bytes] = []
+        wanted = 0
         for block, is_last in _mark_last(source.blocks(offset, self._chunk_size)):
             if block.document_ends:  # records: a block ends where a document ends
                 offset = block.offset + len(block.data)
-                yield self._chunk_of_records(block, source, offset)
+                yield self._chunk_of_records(block, source, offset, is_last)
                 continue
-            pending += block.data
+            blocks.append(block.data)
+            wanted -= len(block.data)
+            if wanted > 0 and not is_last:
+                continue
+            pending = b"".join(blocks)
             data = np.frombuffer(pending, np.uint8)
             valid = self._valid_until(data, is_last, source, offset)
             end, cuts = self._cut_text(data, valid, is_last)
+            blocks = [pending[end:]]
+            # Nothing certain yet: look again when there is twice as much, for linear time.
+            wanted = 0 if end else len(pending)
             if end or is_last:
-                pending = pending[end:]
                 offset += end
                 text = data[:end]
                 if valid < end:
@@ -70,7 +78,7 @@ class Chunker:
                     cuts = self._specials.find(text, 0, len(text))
                 if is_last:
                     cuts = np.concatenate([cuts, self._document_ends([len(text)])])
-                yield Chunk(text, cuts, block.disk_bytes, offset)
+                yield Chunk(text, cuts, block.disk_bytes, offset, is_last)
 
     def _valid_until(self, data: Bytes, is_last: bool, source: Source, offset: int) -> int:
         """Where the text stops being UTF-8; a character cut in two by the block is no fault."""
@@ -88,7 +96,7 @@ class Chunker:
         stop = len(data) if is_last else whole_characters(data, 0, len(data))
         return self._cutter.cut(data, 0, stop, is_end=is_last, is_valid=valid == stop)
 
-    def _chunk_of_records(self, block: Block, source: Source, offset: int) -> Chunk:
+    def _chunk_of_records(self, block: Block, source: Source, offset: int, is_last: bool) -> Chunk:
         texts = [
             block.data[start:end]
             for start, end in zip([0, *block.document_ends], block.document_ends, strict=False)
@@ -99,7 +107,7 @@ class Chunker:
             texts = [self._valid_record(text, source) for text in texts]
             data = np.frombuffer(b"".join(texts), np.uint8)
             ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
-        return Chunk(data, self._record_cuts(data, ends), block.disk_bytes, offset)
+        return Chunk(data, self._record_cuts(data, ends), block.disk_bytes, offset, is_last)
 
     def _valid_record(self, text: bytes, source: Source) -> bytes:
         try:

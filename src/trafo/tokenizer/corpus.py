@@ -94,7 +94,7 @@ class ChunkEncoder:
                 f"the tokenizer has no special token {end_of_document!r}",
                 hint=f"it has {', '.join(map(repr, ids)) or 'none'}",
             )
-        self._end_id = ids.get(end_of_document or END_OF_TEXT)
+        self._end_ids = {ids[end] for end in (END_OF_TEXT, end_of_document) if end in ids}
         marker = int(NO_ID) if end_of_document is None else ids[end_of_document]
         self._new_encoder: Callable[[], Encoder] = partial(tokenizer.new_encoder, special, marker)
         self._idle: list[Encoder] = []
@@ -108,7 +108,11 @@ class ChunkEncoder:
             and (found := chunk.cuts[chunk.cuts[:, 2] < self.specials.document_end]).size
         ):
             token = self.specials.tokens[int(found[0, 2])]
-            raise InputError(f"the text contains the special token {token!r}")
+            raise InputError(
+                f"the text contains the special token {token!r}",
+                where=str(read.path),
+                hint="special='ignore' takes it as plain text, special='allow' as the token",
+            )
         try:
             encoder = self._idle.pop()
         except IndexError:
@@ -120,13 +124,13 @@ class ChunkEncoder:
 
     def _without_markers(self, ids: Ids) -> tuple[Ids, NDArray[np.int64]]:
         """Where documents end; markers that are no tokens are taken out."""
-        ends = np.flatnonzero(ids == self._end_id) + 1 if self._end_id is not None else _NO_ENDS
+        is_end = np.zeros(len(ids), np.bool_)
+        for end_id in self._end_ids:
+            is_end |= ids == end_id
+        ends = np.flatnonzero(is_end) + 1
         markers = np.flatnonzero(ids == NO_ID)
         if len(markers):
             ends = ends - np.searchsorted(markers, ends)
             ends = np.union1d(ends, markers - np.arange(len(markers)))
             ids = np.delete(ids, markers)
         return ids, ends
-
-
-_NO_ENDS = np.zeros(0, np.int64)

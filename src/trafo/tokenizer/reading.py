@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from trafo.tokenizer.chunks import Chunk, Chunker
 from trafo.tokenizer.sources import Source
@@ -26,9 +27,10 @@ class Position:
 
 @dataclass(frozen=True)
 class Read:
-    """A chunk, the place behind it, and what it took from the disk."""
+    """A chunk, the file it is from, the place behind it, and what it took from the disk."""
 
     chunk: Chunk
+    path: Path
     position: Position
     disk_bytes: int
 
@@ -43,8 +45,11 @@ def read_all(sources: Sequence[Source], chunker: Chunker, start: Position) -> It
         disk_bytes = start.disk_bytes if first else 0
         for chunk in chunker.chunks(sources[index], start.offset if first else 0):
             num_bytes += len(chunk.data)
-            position = Position(index, chunk.next_offset, num_bytes, chunk.disk_bytes)
-            yield Read(chunk, position, chunk.disk_bytes - disk_bytes)
+            if chunk.is_last:  # by its offset, a last chunk of empty records could be read twice
+                position = Position(index + 1, 0, num_bytes)
+            else:
+                position = Position(index, chunk.next_offset, num_bytes, chunk.disk_bytes)
+            yield Read(chunk, sources[index].path, position, chunk.disk_bytes - disk_bytes)
             disk_bytes = chunk.disk_bytes
 
 

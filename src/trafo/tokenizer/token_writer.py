@@ -3,17 +3,19 @@
 Ids go to `.NAME.partial`, document ends to `.NAME.partial.documents`. Every few seconds both are
 put safely on disk and `.NAME.partial.json` says how much of them is valid and where in the input
 that is. A later run cuts both back to there and goes on, so that the result is the same to the
-byte. The final names appear when all is written, the manifest last.
+byte. When all is written, the manifest takes the place of that journal, and then the three files
+get their final names, the manifest last: that needs no more space, and a later run can finish it.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trafo.errors import FormatError, InputError
-from trafo.runtime.atomic import atomic_write, storage_errors
+from trafo.runtime.atomic import atomic_write, remove_leftovers, storage_errors
+from trafo.runtime.lock import lock
 from trafo.tokenizer.reading import Position
 from trafo.tokenizer.token_file import (
     Manifest,
@@ -32,6 +35,7 @@ from trafo.tokenizer.token_file import (
     documents_path,
     dtype_for,
     manifest_path,
+    read_manifest,
     write_manifest,
 )
 
@@ -66,56 +70,91 @@ class TokenWriter:
         self._journal_path = manifest_path(self._partial)
         self._saving: threading.Thread | None = None
         self._save_error: BaseException | None = None
-        self._next_save = time.monotonic() + SECONDS_BETWEEN_SAVES
-        self.is_finished = self._is_already_there()
-        self._now = self._read_journal()
+        self._next_save = 0.0
+        self._now = _Journal()
         self._files: list[BinaryIO] = []
+        self.is_finished = False
 
     @property
     def position(self) -> Position:
         """Where in the input to go on."""
         return self._now.position
 
-    def _is_already_there(self) -> bool:
+    def _storage_errors(self) -> AbstractContextManager[None]:
+        """What the system says about any of the files is about the one that was asked for."""
+        return storage_errors(self._path, temporary=self._path.parent)
+
+    def __enter__(self) -> TokenWriter:
+        with self._storage_errors():
+            if self._path.is_dir():  # found out now, not after an hour of writing
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if self._is_ours(self._partial):  # all was written; only the names are missing
+                self._give_names()
+            self.is_finished = self._is_ours(self._path) and self._is_whole()
+            if not self.is_finished:
+                try:
+                    self._open_files()
+                except BaseException:
+                    self._close_files()
+                    raise
+        self._next_save = time.monotonic() + SECONDS_BETWEEN_SAVES
+        return self
+
+    def _is_ours(self, path: Path) -> bool:
+        """Whether a manifest says that the file was made from the same input in the same way."""
         try:
-            manifest = TokenFile.open(self._path, self._tokenizer_hash).manifest
+            manifest = read_manifest(path)
         except (InputError, FormatError, OSError):
             return False
-        return bool(manifest.made_from == self._made_from)
+        return (manifest.tokenizer_hash, manifest.made_from) == (
+            self._tokenizer_hash,
+            self._made_from,
+        )
+
+    def _is_whole(self) -> bool:
+        try:
+            TokenFile.open(self._path)
+        except (FormatError, OSError):
+            return False
+        return True
+
+    def _open_files(self) -> None:
+        """Open for appending behind what is valid."""
+        for path in (self._partial, self._partial_documents):
+            path.touch()
+            self._files.append(path.open("r+b"))
+        lock(self._files[0], self._path)
+        self._now = self._read_journal()
+        if not self._now.num_tokens:  # what it says is not true of the files we are to write
+            self._journal_path.unlink(missing_ok=True)
+        for file, valid in zip(self._files, self._valid_sizes(self._now), strict=True):
+            file.truncate(valid)
+            file.seek(valid)
 
     def _read_journal(self) -> _Journal:
         """What an earlier run left, if it had the same input and tokenizer; else the beginning."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             journal = json.loads(self._journal_path.read_text())
-            key = [self._tokenizer_hash, self._made_from]
-            if journal.pop("key") == key and self._partial.exists():
-                position = Position(**journal.pop("position"))
-                found = _Journal(position, **journal)
-                if self._partial.stat().st_size >= found.num_tokens * self._dtype.itemsize:
+            if journal.pop("key") == [self._tokenizer_hash, self._made_from]:
+                found = _Journal(Position(**journal.pop("position")), **journal)
+                sizes = [os.fstat(file.fileno()).st_size for file in self._files]
+                if all(map(int.__ge__, sizes, self._valid_sizes(found))):
                     return found
         return _Journal()
 
-    def __enter__(self) -> TokenWriter:
-        if not self.is_finished:
-            with storage_errors(self._path):
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._open(self._partial, self._now.num_tokens * self._dtype.itemsize)
-                self._open(self._partial_documents, self._now.num_documents * _END_DTYPE.itemsize)
-        return self
-
-    def _open(self, path: Path, valid: int) -> None:
-        """Open for appending behind the valid part."""
-        path.touch()
-        file = path.open("r+b")
-        self._files.append(file)
-        file.truncate(valid)
-        file.seek(valid)
+    def _valid_sizes(self, journal: _Journal) -> tuple[int, int]:
+        """How many bytes of the two files a journal speaks of."""
+        return (
+            journal.num_tokens * self._dtype.itemsize,
+            journal.num_documents * _END_DTYPE.itemsize,
+        )
 
     def write(self, ids: Tokens, ends: NDArray[np.int64], position: Position) -> None:
         """Append the ids of a chunk; `position` is the place in the input behind it."""
         ends = ends + self._now.num_tokens
         ends = ends[ends > self._now.last_end]  # no empty documents
-        with storage_errors(self._path):
+        with self._storage_errors():
             self._files[0].write(ids.data)
             if len(ends):
                 self._files[1].write(ends.astype(_END_DTYPE).data)
@@ -133,7 +172,7 @@ class TokenWriter:
         if self._saving is not None and self._saving.is_alive():
             return
         self._check_saved()
-        with storage_errors(self._path):
+        with self._storage_errors():
             for file in self._files:
                 file.flush()
         self._saving = threading.Thread(target=self._save, args=[self._now], daemon=True)
@@ -142,7 +181,7 @@ class TokenWriter:
 
     def _save(self, journal: _Journal) -> None:
         try:
-            with storage_errors(self._path):
+            with self._storage_errors():
                 for file in self._files:
                     os.fsync(file.fileno())
             about = {"key": [self._tokenizer_hash, self._made_from], **asdict(journal)}
@@ -161,35 +200,40 @@ class TokenWriter:
         """Give the files their names and declare them finished."""
         self._check_saved()
         if self._now.last_end < self._now.num_tokens:  # the last document ends where the ids do
-            with storage_errors(self._path):
+            with self._storage_errors():
                 self._files[1].write(np.array([self._now.num_tokens], _END_DTYPE).data)
             self._now = replace(
                 self._now,
                 num_documents=self._now.num_documents + 1,
                 last_end=self._now.num_tokens,
             )
-        with storage_errors(self._path):
+        with self._storage_errors():
             for file in self._files:
                 file.flush()
                 os.fsync(file.fileno())
-            manifest_path(self._path).unlink(missing_ok=True)  # of an older file
-            self._partial.replace(self._path)
-            self._partial_documents.replace(documents_path(self._path))
-        write_manifest(
-            self._path,
-            Manifest(
-                tokenizer_hash=self._tokenizer_hash,
-                vocab_size=self._vocab_size,
-                dtype=self._dtype.name,
-                num_tokens=self._now.num_tokens,
-                num_bytes=self._now.position.num_bytes,
-                num_documents=self._now.num_documents,
-                made_from=self._made_from,
-            ),
+        manifest = Manifest(
+            tokenizer_hash=self._tokenizer_hash,
+            vocab_size=self._vocab_size,
+            dtype=self._dtype.name,
+            num_tokens=self._now.num_tokens,
+            num_bytes=self._now.position.num_bytes,
+            num_documents=self._now.num_documents,
+            made_from=self._made_from,
         )
-        with storage_errors(self._path):
-            self._journal_path.unlink(missing_ok=True)
+        write_manifest(self._partial, manifest)
+        with self._storage_errors():
+            self._give_names()
         self.is_finished = True
+
+    def _give_names(self) -> None:
+        """Move the files to their final names; those that a killed run moved are there already."""
+        remove_leftovers(self._journal_path)
+        manifest_path(self._path).unlink(missing_ok=True)  # of an older file
+        if self._partial.exists():
+            self._partial.replace(self._path)
+        if self._partial_documents.exists():
+            self._partial_documents.replace(documents_path(self._path))
+        self._journal_path.replace(manifest_path(self._path))
 
     def __exit__(
         self,
@@ -199,6 +243,9 @@ class TokenWriter:
     ) -> None:
         if self._saving is not None:
             self._saving.join()
+        self._close_files()
+
+    def _close_files(self) -> None:
         for file in self._files:
             with suppress(OSError):  # a full disk has been reported already
                 file.close()
