@@ -55,7 +55,7 @@ def counts_of(words: dict[bytes, int]) -> WordCounts:
 
 
 @pytest.mark.parametrize("pattern", [*PATTERN_NAMES, r"\w+|\W"])
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(texts=st.lists(TEXTS, max_size=3))
 def test_text_after_text(pattern: str, texts: list[str]) -> None:
     counter = WordCounter(Scanner(pattern))

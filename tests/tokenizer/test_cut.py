@@ -35,7 +35,7 @@ def safe_end(cutter: Cutter, data: bytes) -> int:
 
 @pytest.mark.parametrize("pattern", [*PATTERN_NAMES, MY_OWN])
 @pytest.mark.parametrize("specials", [[], SPECIALS], ids=["plain", "specials"])
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_more_text_changes_nothing_before_the_cut(
     pattern: str, specials: list[str], data: st.DataObject

@@ -2,7 +2,8 @@
 
 import unicodedata
 from collections.abc import Iterator
-from itertools import product
+from functools import cache
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -60,14 +61,14 @@ def scanned(pattern: str, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("pattern", DISTINCT)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(text=TEXTS)
 def test_awkward_text(pattern: str, text: str) -> None:
     assert scanned(pattern, text) == expected(pattern, text)
 
 
 @pytest.mark.parametrize("pattern", DISTINCT)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(text=TEXTS, pad=st.integers(0, 130), filler=st.sampled_from(["a", " ", "1", "!", "\n", "é"]))
 def test_text_at_every_place_in_a_block(pattern: str, text: str, pad: int, filler: str) -> None:
     padded = filler * pad + text
@@ -75,7 +76,7 @@ def test_text_at_every_place_in_a_block(pattern: str, text: str, pad: int, fille
 
 
 @pytest.mark.parametrize("pattern", DISTINCT)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(before=TEXTS, text=TEXTS, after=TEXTS)
 def test_what_stands_around_the_text_is_not_seen(
     pattern: str, before: str, text: str, after: str
@@ -138,15 +139,14 @@ def all_characters() -> Iterator[str]:
     return (chr(code) for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF)
 
 
+@cache
 def category_borders() -> list[str]:
     """Characters whose category differs from that of a neighbour."""
-    categories = [unicodedata.category(character) for character in all_characters()]
-    characters = list(all_characters())
-    return [
-        characters[i]
-        for i in range(1, len(characters) - 1)
-        if len(set(categories[i - 1 : i + 2])) > 1
-    ]
+    borders = []
+    for before, character in pairwise(all_characters()):
+        if unicodedata.category(before) != unicodedata.category(character):
+            borders += [before, character]
+    return borders
 
 
 @pytest.mark.parametrize("pattern", DISTINCT)

@@ -33,7 +33,7 @@ TOKENS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(tokens=TOKENS, data=st.data())
 def test_the_longest_at_each_place_from_the_left(tokens: list[str], data: st.DataObject) -> None:
     pieces = st.one_of(

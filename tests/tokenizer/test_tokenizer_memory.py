@@ -90,7 +90,7 @@ print([
     if len(kernel.overloads) > count
 ])
 """
-    for arguments in (["gpt2"], ["gpt2", "<s>"], ["gpt4"], ["gpt4o", "<s>", "<s><s>"]):
+    for arguments in (["gpt2"], ["gpt4o", "<s>"]):
         run = subprocess.run(
             [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True
         )

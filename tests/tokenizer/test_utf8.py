@@ -32,7 +32,7 @@ def where(data: bytes) -> int:
     return -1
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=250)
 @given(data=st.lists(PIECES, max_size=12).map(b"".join))
 @example(data=b"\xed\xa0\x80")
 @example(data=b"\xf4\x90\x80\x80")
