@@ -241,6 +241,19 @@ def new_symbol(pair: int, new: int, pairs: Pairs, symbols: Symbols) -> None:
     symbols.head[new] = head
 
 
+@part
+def _what_is_full(
+    pair: int, num_pairs: int, num_symbols: int, pairs: Pairs, symbols: Symbols
+) -> int:
+    """Which array could overflow during the merge of a pair; DONE if none."""
+    if num_pairs + 2 * min(pairs.size[pair], num_symbols + 1) > pairs.left.size:
+        return PAIRS_FULL
+    new_length = symbols.length[pairs.left[pair]] + symbols.length[pairs.right[pair]]
+    if symbols.offset[num_symbols] + new_length > symbols.text.size:
+        return TEXT_FULL
+    return DONE
+
+
 @kernel
 def run_merges(
     most: int,
@@ -269,12 +282,7 @@ def run_merges(
         if pairs.count[pair] < least:
             heap_size = push(heap, heap_size, pair, pairs, symbols)
             break
-        new_pairs = 2 * min(pairs.size[pair], num_symbols + 1)
-        new_length = symbols.length[pairs.left[pair]] + symbols.length[pairs.right[pair]]
-        if num_pairs + new_pairs > pairs.left.size:
-            reason = PAIRS_FULL
-        elif symbols.offset[num_symbols] + new_length > symbols.text.size:
-            reason = TEXT_FULL
+        reason = _what_is_full(pair, num_pairs, num_symbols, pairs, symbols)
         if reason != DONE:
             heap_size = push(heap, heap_size, pair, pairs, symbols)
             break

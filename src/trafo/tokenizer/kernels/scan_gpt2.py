@@ -101,6 +101,40 @@ def _masks_by_character(
 
 
 @part
+def _with_contractions(
+    data: Bytes,
+    position: int,
+    size: int,
+    stop: int,
+    starts: np.uint64,
+    apostrophes: np.uint64,
+    forced: int,
+) -> tuple[np.uint64, int]:
+    """Apply rule 3 to the starts of a block.
+
+    The next word starts at `forced` at the earliest, and there for certain, if that is not behind
+    us already: a contraction of the block before may end in this one.
+    """
+    if forced >= position:
+        keep = _ONE << np.uint64(forced - position)
+        starts &= ~(keep - _ONE)
+        if forced < position + size:
+            starts |= keep
+    contractions = apostrophes & starts
+    while contractions:
+        offset = trailing_zeros(contractions)
+        contractions &= contractions - _ONE
+        length = contraction_length(data, position + offset, stop)
+        if length:
+            forced = position + offset + length
+            inside = (_ONE << np.uint64(length - 1)) - _ONE
+            starts &= ~(inside << _ONE << np.uint64(offset))
+            if offset + length < size:
+                starts |= _ONE << np.uint64(offset + length)
+    return starts, forced
+
+
+@part
 def scan_gpt2(
     data: Bytes, classes: Bytes, start: int, stop: int, ends: Ends, count: int
 ) -> tuple[int, int]:
@@ -109,7 +143,7 @@ def scan_gpt2(
     Returns the new count and where to go on: `stop`, or an earlier end if `ends` is full.
     """
     letter_before = number_before = space_before = blank_before = other_before = _ZERO
-    forced = start  # rule 3: the next word starts here at the earliest, and here for certain
+    forced = start
     position = start
     while position < stop:
         if count + ROOM > ends.size:
@@ -145,21 +179,7 @@ def scan_gpt2(
         starts |= spaces & ~(spaces << _ONE | space_before)
         starts = starts & firsts | last_spaces
 
-        if forced >= position:
-            keep = _ONE << np.uint64(forced - position)
-            starts = starts & ~(keep - _ONE) | keep & in_text
-        contractions = apostrophes & starts
-        while contractions:
-            offset = trailing_zeros(contractions)
-            contractions &= contractions - _ONE
-            length = contraction_length(data, position + offset, stop)
-            if length:
-                forced = position + offset + length
-                inside = (_ONE << np.uint64(length - 1)) - _ONE
-                starts &= ~(inside << _ONE << np.uint64(offset))
-                if offset + length < size:
-                    starts |= _ONE << np.uint64(offset + length)
-
+        starts, forced = _with_contractions(data, position, size, stop, starts, apostrophes, forced)
         if position == start:
             starts &= ~_ONE  # the start of the first word ends none
         while starts:
