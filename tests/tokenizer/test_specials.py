@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from trafo.errors import InputError
 from trafo.tokenizer.specials import SpecialTokens
+from trafo.tokenizer.tokenizer import Tokenizer
 
 Found = list[tuple[int, int, str]]
 
@@ -85,3 +86,11 @@ def test_without_tokens_nothing_is_found() -> None:
 def test_an_empty_token_is_refused() -> None:
     with pytest.raises(InputError, match="empty"):
         SpecialTokens(["<s>", ""])
+
+
+@pytest.mark.parametrize("token", ["", "a\ud800"])
+def test_what_is_no_text_is_refused(token: str) -> None:
+    with pytest.raises(InputError, match="special token"):
+        SpecialTokens([token])
+    with pytest.raises(InputError, match="special token"):
+        Tokenizer({i: bytes([i]) for i in range(256)}, [], [token])

@@ -45,6 +45,7 @@ _CACHE_CAPACITY = 1 << 18
 _CACHE_ARENA = 1 << 20
 _LONG_IDS = 1 << 20
 _WORDS_AT_ONCE = 1 << 14
+_SHOWN = 60  # bytes of a word in an error
 
 BUFFER = 1 << 13  # bytes of text whose ids fit into an encoder's own buffer
 
@@ -115,13 +116,10 @@ class Encoder:
         arrays["state"] = np.zeros(7, np.int64)
         arrays["classes"] = character_classes()
         arrays["ends"] = np.empty(_WORDS_AT_ONCE, np.int64)
-        self._keep(new_table(_CACHE_CAPACITY, _CACHE_ARENA))
+        arrays["slots"], arrays["arena"], arrays["used"] = _new_cache(merges)
         self._start_cache()
         self._room = np.empty(0, np.uint32)
         self.buffer = np.empty(BUFFER + SLACK, np.uint32)  # for the ids of a short text
-
-    def _keep(self, cache: WordTable) -> None:
-        self._arrays["slots"], self._arrays["arena"], self._arrays["used"] = cache
 
     def encode(self, data: Bytes, start: int, stop: int, cuts: Cuts, out: Ids) -> int:
         """Write the ids of data[start:stop], valid UTF-8, to `out`; returns how many.
@@ -180,7 +178,7 @@ class Encoder:
         missing = next(byte for byte in word.tolist() if not known[byte])
         return InputError(
             f"the vocabulary has no token for byte 0x{missing:02x}",
-            where=repr(word.tobytes().decode()),
+            where=f"word {word[:_SHOWN].tobytes().decode(errors='replace')!r}",
             hint="train or load a tokenizer whose vocabulary holds all 256 bytes",
         )
 
@@ -197,7 +195,13 @@ class Encoder:
         ids = np.array([token_id for _, token_id in self._merges.whole_words], np.uint32)
         text = np.frombuffer(b"".join(words), np.uint8)
         ends = np.cumsum([len(word) for word in words], dtype=np.int64)
-        capacity = max(_CACHE_CAPACITY, 1 << (4 * len(words)).bit_length())
-        cache = new_table(capacity, _CACHE_ARENA + 2 * len(text) + 16 * len(words))
-        enter_words(text, ends, ids, *cache, self._arrays["batch"])
-        self._keep(cache)
+        arrays = self._arrays
+        enter_words(text, ends, ids, *(arrays[n] for n in ("slots", "arena", "used", "batch")))
+
+
+def _new_cache(merges: Merges) -> WordTable:
+    """An empty cache with room for the words that are always in it, and many more."""
+    num_bytes = sum(len(word) for word, _ in merges.whole_words)
+    num_words = len(merges.whole_words)
+    capacity = max(_CACHE_CAPACITY, 1 << (4 * num_words).bit_length())
+    return new_table(capacity, _CACHE_ARENA + 2 * num_bytes + 16 * num_words)

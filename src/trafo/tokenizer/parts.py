@@ -76,15 +76,26 @@ def with_special_tokens(
     last_id_of_token = {token: i for i, token in sorted(vocab.items())}
     given = special_tokens if isinstance(special_tokens, Mapping) else {}
     for special in special_tokens:
-        if not special:
-            raise InputError("a special token is empty", hint="give it at least one character")
-        token = special.encode()
+        token = special_bytes(special)
         i = given.get(special, specials.get(special, last_id_of_token.get(token)))
         i = check_id(max(vocab, default=-1) + 1 if i is None else i, repr(special))
         if vocab.setdefault(i, token) != token:
             raise FormatError(f"the id {i} of {special!r} already belongs to {vocab[i]!r}")
         specials[special] = i
     return replace(parts, vocab=vocab, special_tokens=specials)
+
+
+def special_bytes(special: str) -> bytes:
+    """A special token as UTF-8; it must be text, of at least one character."""
+    if not special:
+        raise InputError("a special token is empty", hint="give it at least one character")
+    try:
+        return special.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"the special token {special!r} holds a lone surrogate, which is no character",
+            hint="write it with characters that UTF-8 can hold",
+        ) from None
 
 
 def check_id(value: object, where: str) -> int:

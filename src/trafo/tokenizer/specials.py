@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trafo.errors import InputError
 from trafo.tokenizer.kernels.find_specials import find_specials
 from trafo.tokenizer.kernels.scan import Cuts
 from trafo.tokenizer.kernels.utf8 import Bytes
+from trafo.tokenizer.parts import special_bytes
 
 NO_CUTS: Cuts = np.zeros((0, 3), np.int64)
 
@@ -17,9 +17,7 @@ class SpecialTokens:
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self.tokens = list(tokens)
-        if "" in self.tokens:
-            raise InputError("a special token is empty", hint="every one needs a character")
-        encoded = [token.encode() for token in self.tokens]
+        encoded = [special_bytes(token) for token in self.tokens]
         self.longest = max(map(len, encoded), default=0)
         order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]), reverse=True)
         self._order = np.array(order, np.int64)
