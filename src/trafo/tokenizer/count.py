@@ -8,7 +8,7 @@ reading saved counts back and merging spilled ones are all the same act.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 
 import numpy as np
 
@@ -56,9 +56,13 @@ def concatenate_counts(parts: Iterable[WordCounts]) -> WordCounts:
 
 
 def merge_counts(parts: Iterable[WordCounts]) -> WordCounts:
-    """The sum of several counts."""
-    total = WordCounter(Scanner("none"))
-    for words in parts:
+    """The sum of several counts, each of which is needed only for a moment."""
+    parts = iter(parts)
+    first_two = list(islice(parts, 2))
+    if len(first_two) == 1:
+        return first_two[0]
+    total = WordCounter(Scanner("none"), num_words=max(map(len, first_two), default=0))
+    for words in chain(first_two, parts):
         total.add(words)
     return total.export()
 
@@ -66,9 +70,10 @@ def merge_counts(parts: Iterable[WordCounts]) -> WordCounts:
 class WordCounter:
     """Counts words, one block of text after the other."""
 
-    def __init__(self, scanner: Scanner) -> None:
+    def __init__(self, scanner: Scanner, num_words: int = _FIRST_CAPACITY // 2) -> None:
+        """`num_words` there is room for from the beginning."""
         self._scanner = scanner
-        self._table = new_table(_FIRST_CAPACITY, _FIRST_ARENA)
+        self._table = new_table(1 << max(4, (2 * num_words - 1).bit_length()), _FIRST_ARENA)
         self._batch = new_batch()
 
     def __len__(self) -> int:

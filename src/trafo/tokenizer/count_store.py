@@ -5,6 +5,7 @@ hash, so that one part of all runs can be added up at a time:
 
     manifest.json        what is counted, how far, and which runs are valid
     run-0000.part-00.npy ...
+    lock                 held while somebody counts
 
 A run counts only once the manifest says so; the manifest is replaced as a whole.
 """
@@ -12,6 +13,7 @@ A run counts only once the manifest says so; the manifest is replaced as a whole
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -19,28 +21,48 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import header_data_from_array_1_0, write_array_header_1_0
 
-from trafo.runtime.atomic import atomic_write, storage_errors
+from trafo.errors import FormatError
+from trafo.runtime.atomic import atomic_write, remove_leftovers, storage_errors
+from trafo.runtime.lock import lock
 from trafo.tokenizer.count import WordCounter, WordCounts, merge_counts
 from trafo.tokenizer.reading import Position
 
 NUM_PARTS = 32
 
 _MANIFEST = "manifest.json"
+_RUN_NAME = re.compile(r"run-(\d+)\.part-\d+\.npy")
 
 
 class CountStore:
-    """The runs in one folder, for one input and one way of counting it (the key)."""
+    """The runs in one folder, for one input and one way of counting it (the key).
+
+    `with` gives the folder back to others.
+    """
 
     def __init__(self, folder: Path, key: Mapping[str, Any]) -> None:
         self._folder = folder
         self._key = json.loads(json.dumps(key))
-        with storage_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
         self.position = Position()
         self._runs: list[int] = []
-        self._read_manifest()
-        self._remove_other_runs()
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = (folder / "lock").open("wb")
+            try:
+                lock(self._lock, folder)
+                remove_leftovers(folder / _MANIFEST)
+                self._read_manifest()
+                self._remove_other_runs()
+            except BaseException:
+                self._lock.close()
+                raise
+
+    def __enter__(self) -> CountStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
 
     def _read_manifest(self) -> None:
         """Go on where the runs that are there end, unless they count something else."""
@@ -93,18 +115,26 @@ class CountStore:
     def _remove_other_runs(self) -> None:
         """Delete what a killed run left, and runs that count something else."""
         for path in self._folder.glob("run-*.part-*.npy"):
-            if int(path.name.split(".")[0].removeprefix("run-")) not in self._runs:
+            name = _RUN_NAME.fullmatch(path.name)
+            if name and int(name[1]) not in self._runs:
                 path.unlink()
 
 
 def _write_words(path: Path, words: WordCounts) -> None:
     with storage_errors(path), path.open("wb") as file:
         for array in (words.text, words.ends, words.counts):
-            np.save(file, array, allow_pickle=False)
+            # As np.save, which does not tell a full disk from other trouble.
+            write_array_header_1_0(file, header_data_from_array_1_0(array))
+            file.write(array.data)
 
 
 def _read_words(path: Path) -> WordCounts:
     with storage_errors(path, "reading"), path.open("rb") as file:
-        text, ends, counts = (np.load(file, allow_pickle=False) for _ in range(3))
+        try:
+            text, ends, counts = (np.load(file, allow_pickle=False) for _ in range(3))
+        except (ValueError, EOFError):
+            raise FormatError(
+                "is damaged", where=str(path), hint="delete its folder and count again"
+            ) from None
     text.flags.writeable = False
     return WordCounts(text, ends, counts)

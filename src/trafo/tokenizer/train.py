@@ -98,7 +98,7 @@ def train_tokenizer(
         store = None
         if work_dir is not None:
             key = _key(inputs, pattern, special_tokens, field, errors)
-            store = CountStore(Path(work_dir), key)
+            store = stack.enter_context(CountStore(Path(work_dir), key))
         most_memory = None if max_memory is None else max_memory // 4
         counter = FileCounter(sources, chunker, pattern, workers, store, most_memory)
         total = sum(source.size for source in sources)
