@@ -7,6 +7,7 @@ suite's tests beside this file and run them.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from trafo import nn
 from trafo.models import TransformerBlock, TransformerLM
-from trafo.optim import cross_entropy
+from trafo.optim import AdamW, clip_gradients, cross_entropy, warmup_cosine
 from trafo.tokenizer.tokenizer import Tokenizer
 
 # Layers
@@ -167,6 +168,24 @@ def run_cross_entropy(
     inputs: Float[Tensor, " batch_size vocab_size"], targets: Int[Tensor, " batch_size"]
 ) -> Float[Tensor, ""]:
     return cross_entropy(inputs, targets)
+
+
+def run_gradient_clipping(parameters: Iterable[torch.nn.Parameter], max_l2_norm: float) -> None:
+    clip_gradients(parameters, max_l2_norm)
+
+
+def get_adamw_cls() -> type[AdamW]:
+    return AdamW
+
+
+def run_get_lr_cosine_schedule(
+    it: int,
+    max_learning_rate: float,
+    min_learning_rate: float,
+    warmup_iters: int,
+    cosine_cycle_iters: int,
+) -> float:
+    return warmup_cosine(it, max_learning_rate, min_learning_rate, warmup_iters, cosine_cycle_iters)
 
 
 # Tokenizer

@@ -1,0 +1,28 @@
+"""Gradient clipping: shorten all gradients together if they are longer than allowed.
+
+norm = sqrt(sum of g^2 over all parameters)
+g <- g * max_l2_norm / (norm + eps)    if norm > max_l2_norm
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from trafo.optim.validate import require
+
+
+@torch.no_grad()
+def clip_gradients(parameters: Iterable[Tensor], max_l2_norm: float, eps: float = 1e-6) -> Tensor:
+    """Clip in place; returns the norm before."""
+    require(max_l2_norm > 0, "max_l2_norm", max_l2_norm, "above 0")
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
+        return torch.zeros(())
+    norm: Tensor = torch.stack([gradient.norm() for gradient in gradients]).norm()
+    if norm > max_l2_norm:
+        for gradient in gradients:
+            gradient.mul_(max_l2_norm / (norm + eps))
+    return norm
