@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from pathlib import Path
+from typing import IO, Any, BinaryIO
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from trafo import nn
+from trafo.checkpoint.state import load_checkpoint, save_checkpoint
+from trafo.data.windows import get_batch
 from trafo.models import TransformerBlock, TransformerLM
 from trafo.optim import AdamW, clip_gradients, cross_entropy, warmup_cosine
 from trafo.tokenizer.tokenizer import Tokenizer
@@ -188,6 +193,29 @@ def run_get_lr_cosine_schedule(
     return warmup_cosine(it, max_learning_rate, min_learning_rate, warmup_iters, cosine_cycle_iters)
 
 
+def run_get_batch(
+    dataset: npt.NDArray[np.integer[Any]], batch_size: int, context_length: int, device: str
+) -> tuple[Tensor, Tensor]:
+    return get_batch(dataset, batch_size, context_length, device)
+
+
+def run_save_checkpoint(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    iteration: int,
+    out: str | os.PathLike[str] | BinaryIO | IO[bytes],
+) -> None:
+    save_checkpoint(model, optimizer, iteration, _path_or_file(out))
+
+
+def run_load_checkpoint(
+    src: str | os.PathLike[str] | BinaryIO | IO[bytes],
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+) -> int:
+    return load_checkpoint(_path_or_file(src), model, optimizer)
+
+
 # Tokenizer
 
 
@@ -208,6 +236,10 @@ def run_train_bpe(
 
 
 # Glue
+
+
+def _path_or_file(file: str | os.PathLike[str] | IO[bytes]) -> Path | IO[bytes]:
+    return Path(file) if isinstance(file, str | os.PathLike) else file
 
 
 def _with(module: torch.nn.Module, **weights: Tensor) -> torch.nn.Module:

@@ -1,21 +1,7 @@
 """The adapters of layers, models and loss, each called as the public suite calls it."""
 
-import importlib.util
-from pathlib import Path
-
-import pytest
 import torch
 from torch.nn import functional
-
-
-@pytest.fixture(scope="module")
-def adapters():
-    spec = importlib.util.spec_from_file_location(
-        "adapters", Path(__file__).with_name("adapters.py")
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def same(result, expected):

@@ -1,24 +1,11 @@
 """The adapters of the tokenizer, each called as the public suite calls it."""
 
-import importlib.util
 from pathlib import Path
-
-import pytest
 
 from trafo.tokenizer.reference import encode_reference, train_bpe_reference
 
 TEXT = "low low low low low lower lower widest widest widest newest newest\n\n<|endoftext|> 日本 🙃"
 SPECIALS = ["<|endoftext|>", "<|endoftext|><|endoftext|>"]
-
-
-@pytest.fixture(scope="module")
-def adapters():
-    spec = importlib.util.spec_from_file_location(
-        "adapters", Path(__file__).with_name("adapters.py")
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_train(adapters, tmp_path: Path) -> None:

@@ -1,0 +1,99 @@
+"""Ids -> batches: windows of a token file, drawn at random, the same ones every time.
+
+A window is `context_length` ids and, one further on, the ids that should follow them. Which
+windows make up step t is a function of the seed and t alone. So a run can go on from any step
+without replaying the others, and how a batch is split over ranks or accumulation steps changes
+nothing: row i of step t is the same window whoever reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trafo.errors import ConfigError
+
+Batch = tuple[Int[Tensor, "batch seq"], Int[Tensor, "batch seq"]]
+TokenArray = NDArray[np.integer]
+
+
+def num_windows(num_tokens: int, context_length: int) -> int:
+    """How many places a window can begin at; an error if there is none."""
+    if context_length < 1:
+        raise ConfigError(f"context_length is {context_length}", hint="it must be at least 1")
+    if num_tokens <= context_length:
+        raise ConfigError(
+            f"{num_tokens:,} ids are too few for windows of {context_length:,} and the id after",
+            hint="use more text or a shorter context_length",
+        )
+    return num_tokens - context_length
+
+
+def take_windows(
+    tokens: TokenArray,
+    starts: NDArray[np.int64],
+    context_length: int,
+    device: torch.device | str = "cpu",
+) -> Batch:
+    """The windows that begin at `starts`, and what should follow each of their ids."""
+    places = starts[:, None] + np.arange(context_length + 1)
+    rows = torch.from_numpy(tokens[places].astype(np.int64))
+    if torch.device(device).type != "cpu":
+        rows = rows.to(device)
+    return rows[:, :-1], rows[:, 1:]
+
+
+def get_batch(
+    tokens: TokenArray,
+    batch_size: int,
+    context_length: int,
+    device: torch.device | str = "cpu",
+    generator: np.random.Generator | None = None,
+) -> Batch:
+    """A batch of windows at places drawn by `generator` (numpy's default one if none)."""
+    generator = generator or np.random.default_rng()
+    starts = generator.integers(0, num_windows(len(tokens), context_length), batch_size)
+    return take_windows(tokens, starts, context_length, device)
+
+
+@dataclass(frozen=True)
+class WindowSampler:
+    """The batches of a run, by step."""
+
+    tokens: TokenArray
+    batch_size: int
+    context_length: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        num_windows(len(self.tokens), self.context_length)
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size is {self.batch_size}", hint="it must be at least 1")
+
+    def starts(self, step: int) -> NDArray[np.int64]:
+        """Where the windows of a step begin."""
+        generator = np.random.default_rng([self.seed, step])
+        most = num_windows(len(self.tokens), self.context_length)
+        return generator.integers(0, most, self.batch_size)
+
+    def batch(
+        self,
+        step: int,
+        part: int = 0,
+        num_parts: int = 1,
+        device: torch.device | str = "cpu",
+    ) -> Batch:
+        """The rows of a step, or one of several equal parts of them."""
+        if self.batch_size % num_parts:
+            raise ConfigError(
+                f"a batch of {self.batch_size} rows cannot be split into {num_parts} equal parts",
+                hint="choose a batch_size that ranks times accumulation steps divides",
+            )
+        rows = self.batch_size // num_parts
+        starts = self.starts(step)[part * rows : (part + 1) * rows]
+        return take_windows(self.tokens, starts, self.context_length, device)
