@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 
-def test_batch_schedule_clip_and_checkpoint_have_the_suites_signatures(
+def test_batch_schedule_clip_and_checkpoint(
     adapters: ModuleType,
 ) -> None:
     inputs, targets = adapters.run_get_batch(np.arange(100), 32, 7, "cpu")
