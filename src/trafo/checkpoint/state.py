@@ -75,7 +75,7 @@ def load_checkpoint(src: File, model: nn.Module, optimizer: torch.optim.Optimize
             {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
         )
         optimizer.load_state_dict(
-            {"state": _optimizer_state(about, tensors), "param_groups": about["groups"]}
+            {"state": _optimizer_state(about, tensors), "param_groups": _groups(about)}
         )
     except (RuntimeError, ValueError) as error:
         raise FormatError(
@@ -114,6 +114,14 @@ def _parse(data: bytes, where: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
             where=where,
             hint="use the checkpoint before it",
         ) from error
+
+
+def _groups(about: dict[str, Any]) -> list[dict[str, Any]]:
+    """The parameter groups; JSON knows no tuples, and no hyperparameter but `params` is a list."""
+    return [
+        {k: tuple(v) if isinstance(v, list) and k != "params" else v for k, v in group.items()}
+        for group in about["groups"]
+    ]
 
 
 def _optimizer_state(about: dict[str, Any], tensors: dict[str, Tensor]) -> dict[int, Any]:
