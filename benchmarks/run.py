@@ -1,5 +1,9 @@
-"""All speed claims of the README, one after the other."""
+"""All speed claims of the README, one after the other.
 
+For nanoGPT as a peer of the models: `model_step.py --nanogpt PATH`.
+"""
+
+import model_step
 import texts
 import tokenizer_encode
 import tokenizer_first_use
@@ -11,3 +15,4 @@ if __name__ == "__main__":
     tokenizer_train.measure(text, options.rounds)
     tokenizer_encode.measure(text, options.rounds)
     tokenizer_first_use.measure()
+    model_step.measure(options.rounds)
