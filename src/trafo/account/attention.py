@@ -69,7 +69,7 @@ def attention_component(
         "attention",
         products=_products(shape),
         kept=kept,
-        workspace_bytes=_workspace(shape, path, training, number_bytes),
+        workspace_bytes=_workspace(shape, path, bool(dropout), training) * number_bytes,
     )
 
 
@@ -117,10 +117,14 @@ def _kept_weights(
     )
 
 
-def _workspace(shape: AttentionShape, path: Path, training: bool, number_bytes: int) -> int:
-    """Gradients of queries, keys and values; and four tensors as large as the weights."""
+def _workspace(shape: AttentionShape, path: Path, dropout: bool, training: bool) -> int:
+    """Numbers for a moment: gradients of queries, keys and values, and of the weights."""
     rows = shape.batch * shape.heads * (shape.queries + 2 * shape.keys)
-    inputs = rows * shape.d_head * number_bytes
+    inputs = rows * shape.d_head
     if path == "flash":
         return inputs if training else inputs // 3
-    return inputs + (4 if training else 3) * shape.weights * number_bytes
+    if not training:
+        return inputs + 3 * shape.weights
+    # On the way back, step by step; with dropout, a mask has been freed when it gets tight.
+    steps = (4 if path == "readable" else 2) - dropout
+    return inputs + steps * shape.weights

@@ -7,15 +7,16 @@ of being kept step by step, see `trafo.nn.recompute`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from trafo.account.parts import Component, Kept, MatrixProduct, Weight
 from trafo.account.workload import Workload
 
-# Tensors as large as the widened ones that exist together while the gradient of an activation is
-# computed: the formula's steps, run again, and their gradients.
-_STEPS_OF = {"swiglu": 7, "silu": 5, "relu": 4, "relu2": 5, "gelu": 7, "gelu_tanh": 9}
+# Tensors as large as the widened one that exist together while an activation's gradient is
+# computed: the steps of its formula, run again, and their gradients. A mask is a quarter of one.
+_STEPS_OF = {"swiglu": 7, "silu": 6, "relu": 3.25, "relu2": 6.25, "gelu": 10, "gelu_tanh": 9}
 
 # Numbers of logits that `trafo.optim.chunked_cross_entropy` computes at once.
 LOGITS_AT_ONCE = 2**23
@@ -49,7 +50,7 @@ class LayerParts:
                 for vector in vectors
             ),
             kept=number * self.keep("input of a norm", self.rows * self.d_model),
-            workspace_bytes=4 * self.rows * self.d_model * self.work.number_bytes,
+            workspace_bytes=self._bytes(4 * self._stream),
         )
 
     def feed_forward(self, kind: str, d_ff: int, *, bias: bool) -> Component:
@@ -69,7 +70,7 @@ class LayerParts:
                 *self.keep("widened, before the activation", widened),
                 *self.keep_dropout(),
             ),
-            workspace_bytes=(steps * self.rows * d_ff + self._stream) * self.work.number_bytes,
+            workspace_bytes=self._bytes(int(steps * self.rows * d_ff) + self._stream),
         )
 
     def projections(
@@ -94,7 +95,7 @@ class LayerParts:
             weights=tuple(weights),
             products=tuple(MatrixProduct(name, self.rows, *size) for name, size in sizes.items()),
             kept=(*kept, *self.keep_dropout()),
-            workspace_bytes=3 * self._stream * self.work.number_bytes,
+            workspace_bytes=self._bytes(3 * self._stream),
         )
 
     def embeddings(self, weights: tuple[Weight, ...]) -> Component:
@@ -104,7 +105,7 @@ class LayerParts:
             "embeddings",
             weights=weights,
             kept=(*ids, *self.keep_dropout()),
-            workspace_bytes=2 * self._stream * self.work.number_bytes,
+            workspace_bytes=self._bytes(2 * self._stream),
         )
 
     def head(
@@ -116,7 +117,7 @@ class LayerParts:
         workspace = logit_rows * vocab
         if self.work.is_training:
             kept, workspace = self._loss_in_chunks(vocab) if chunked else self._loss(vocab)
-        return Component("head", weights, (product,), kept, workspace * self.work.number_bytes)
+        return Component("head", weights, (product,), kept, self._bytes(workspace))
 
     def _loss_in_chunks(self, vocab: int) -> tuple[tuple[Kept, ...], int]:
         """Its gradients are ready when the loss is. What it needs besides: a chunk of logits, or,
@@ -127,8 +128,11 @@ class LayerParts:
             *self.keep("gradient of the states", stream),
             *self.keep("gradient of the table", table),
         )
-        chunk = min(self.rows * vocab, max(LOGITS_AT_ONCE, vocab))
-        return kept, max(chunk + stream, table + stream)
+        chunks = max(1, math.ceil(self.rows * vocab / LOGITS_AT_ONCE))
+        chunk_rows = math.ceil(self.rows / chunks)
+        # The last chunk is still there while the next one is computed.
+        chunk = min(2, chunks) * chunk_rows * vocab + chunk_rows * self.d_model
+        return kept, stream + max(chunk, table)
 
     def _loss(self, vocab: int) -> tuple[tuple[Kept, ...], int]:
         """All logits at once: their exp is kept, logits and shifted logits pass by."""
@@ -140,7 +144,11 @@ class LayerParts:
 
     @property
     def _stream(self) -> int:
+        """Numbers in the residual stream."""
         return self.rows * self.d_model
+
+    def _bytes(self, numbers: int) -> int:
+        return numbers * self.work.number_bytes
 
 
 def linear_weights(name: str, d_in: int, d_out: int, bias: bool) -> tuple[Weight, ...]:

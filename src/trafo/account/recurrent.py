@@ -134,9 +134,10 @@ class _Recurrent:
     def decoder(self) -> Component:
         hidden, d_model, batch = self.config.d_hidden, self.config.d_model, self.work.batch_size
         d_input, steps = d_model + 2 * hidden, self.work.target_tokens
+        weights = tuple(_gru_weights("decoder", d_input, hidden))
         return Component(
             "recurrence",
-            weights=tuple(_gru_weights("decoder", d_input, hidden)),
+            weights=weights,
             products=(
                 MatrixProduct("input_proj", batch, d_input, 3 * hidden, times=steps),
                 MatrixProduct("hidden_proj", batch, hidden, 3 * hidden, times=steps),
@@ -147,7 +148,8 @@ class _Recurrent:
                     "gates and states of every step", batch * steps * _KEPT_PER_STEP * hidden
                 ),
             ),
-            workspace_bytes=4 * batch * steps * hidden * self.work.number_bytes,
+            # Each step's weight gradient is added to those of the steps after it: three at once.
+            workspace_bytes=3 * sum(weight.numbers for weight in weights) * self.work.number_bytes,
         )
 
     def output(self) -> tuple[Component, ...]:

@@ -1,0 +1,41 @@
+"""How long it takes: FLOPs divided by the FLOPs a second that a machine really reaches.
+
+A machine's data sheet says what its arithmetic can do at best; the share of it that a run reaches
+is the model FLOPs utilisation (Chowdhery et al., 2022).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trafo.account.model import Account
+from trafo.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds of one step (or pass, or token), of all of them, and tokens a second."""
+
+    seconds_per_step: float
+    tokens_per_second: float
+    total_seconds: float
+
+
+def speed(
+    result: Account,
+    *,
+    peak_flops: float,
+    utilisation: float = 1.0,
+    steps: int = 1,
+    accumulation_steps: int = 1,
+    update_flops: int = 0,
+) -> Speed:
+    """`update_flops` are the optimizer's own, once a step."""
+    if not peak_flops > 0:
+        raise ConfigError(f"peak_flops is {peak_flops:g}", hint="it must be above 0")
+    if not 0 < utilisation <= 1:
+        raise ConfigError(f"utilisation is {utilisation:g}", hint="choose from above 0 up to 1")
+    flops = accumulation_steps * result.flops + update_flops
+    seconds = flops / (peak_flops * utilisation)
+    tokens = accumulation_steps * result.tokens
+    return Speed(seconds, tokens / seconds, steps * seconds)

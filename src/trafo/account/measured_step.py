@@ -1,0 +1,96 @@
+"""A program: run a training step in this process and say how much memory it took.
+
+    python -m trafo.account.measured_step < task.json
+
+The task names a model, its fields and the workload; the answer is the number of bytes above what
+the process held before it built the model. Run as a process of its own, so that nothing that came
+before can have left memory to be used again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from trafo.account.optimizer import OptimizerName
+from trafo.account.workload import Workload
+from trafo.models import ModelConfig, TransformerLMConfig, build_model, config_from
+from trafo.optim import SGD, AdamW, Muon, chunked_cross_entropy, cross_entropy
+from trafo.runtime.memory import peak_memory
+
+
+def main() -> None:
+    torch.set_num_threads(1)  # memory does not depend on them, and waiting threads cost time
+    task = json.load(sys.stdin)
+    config = config_from(task["model"], task["fields"])
+    work = Workload(**task["work"])
+    _touch_the_libraries()
+    before = _forget_the_peak()
+    _train(config, work, task["optimizer"])
+    json.dump({"bytes": peak_memory() - before}, sys.stdout)
+
+
+def _train(config: ModelConfig, work: Workload, optimizer_name: OptimizerName) -> None:
+    """Two steps: the first one makes the optimizer's state, the second runs beside it."""
+    model: Any = build_model(config, dtype=getattr(torch, work.dtype)).train()
+    optimizers = list(_optimizers(model, optimizer_name))
+    for _ in range(2):
+        _loss(model, config, work).backward()  # type: ignore[no-untyped-call]
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def _loss(model: Any, config: ModelConfig, work: Workload) -> Tensor:
+    """Of random ids; whether they make sense costs nothing."""
+    if isinstance(vocab := getattr(config, "vocab_size", None), int):
+        targets = torch.randint(vocab, (work.batch_size, work.seq))
+        states = model.hidden_states(targets)
+    else:
+        source = torch.randint(1, config.source_vocab_size, (work.batch_size, work.source))  # type: ignore[union-attr]
+        targets = torch.randint(1, config.target_vocab_size, (work.batch_size, work.seq))  # type: ignore[union-attr]
+        states = model.hidden_states(targets, model.encode(source))
+    if getattr(config, "head_bias", False):
+        return cross_entropy(model.logits(states), targets)
+    return chunked_cross_entropy(states, model.head_weight, targets)
+
+
+def _optimizers(model: Any, name: OptimizerName) -> Iterator[Optimizer]:
+    parameters = dict(model.named_parameters())
+    if name == "sgd":
+        yield SGD(parameters.values())
+        return
+    by_muon = {
+        name: parameter
+        for name, parameter in parameters.items()
+        if parameter.ndim == 2 and "embeddings" not in name and not name.startswith("lm_head")
+    }
+    if name == "muon":
+        yield Muon(by_muon.values())
+        parameters = {key: value for key, value in parameters.items() if key not in by_muon}
+    yield AdamW(parameters.values())
+
+
+def _touch_the_libraries() -> None:
+    """Load code and start threads, so that they are not counted as the model's."""
+    config = TransformerLMConfig(vocab_size=512, d_model=64, num_layers=1, num_heads=2)
+    _train(config, Workload(seq=256, batch_size=2), "adamw")
+
+
+def _forget_the_peak() -> int:
+    """Begin a new high-water mark (Linux, see proc(5)); returns where it begins."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return peak_memory()
+
+
+if __name__ == "__main__":
+    main()

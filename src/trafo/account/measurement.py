@@ -1,0 +1,127 @@
+"""Predicted memory of a training step beside what a step on this machine takes.
+
+Measured is the physical memory of a process that does nothing else, see `measured_step.py`. The C
+library keeps freed memory of up to 32 MB apiece for later use, which no formula can foresee: the
+measurement is made with pieces returned to the system at once (`MALLOC_MMAP_THRESHOLD_`, see
+mallopt(3)), and `measure(..., returning=False)` says what a process takes that leaves it as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from trafo.account.model import account
+from trafo.account.optimizer import OptimizerName
+from trafo.account.tide import memory
+from trafo.account.workload import Workload
+from trafo.errors import ConfigError, TrafoError
+from trafo.models import (
+    EncoderDecoderConfig,
+    GPT2Config,
+    ModelConfig,
+    RecurrentConfig,
+    TransformerLMConfig,
+    model_name,
+)
+
+_RETURN_AT_ONCE = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Bytes of one training step at its peak."""
+
+    name: str
+    predicted: int
+    measured: int
+
+    @property
+    def error(self) -> float:
+        """+0.1: ten per cent more was predicted than measured."""
+        return self.predicted / self.measured - 1.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Something to measure."""
+
+    name: str
+    config: ModelConfig
+    work: Workload
+
+
+SHAPES = (
+    Shape(
+        "language model, batch 8",
+        TransformerLMConfig(vocab_size=10_000, d_ff=1344),
+        Workload(seq=256, batch_size=8),
+    ),
+    Shape(
+        "attention written out, long",
+        TransformerLMConfig(
+            vocab_size=2000,
+            context_length=1024,
+            d_model=256,
+            num_layers=3,
+            num_heads=4,
+            kernel="readable",
+        ),
+        Workload(seq=1024, batch_size=2),
+    ),
+    Shape(
+        "GPT-2, large vocabulary",
+        GPT2Config(d_model=320, num_layers=4, num_heads=5),
+        Workload(seq=256),
+    ),
+    Shape(
+        "encoder-decoder, dropout",
+        EncoderDecoderConfig(
+            source_vocab_size=8000,
+            target_vocab_size=8000,
+            d_model=256,
+            num_encoder_layers=3,
+            num_decoder_layers=3,
+            d_ff=1024,
+        ),
+        Workload(seq=128, source_seq=96, batch_size=4),
+    ),
+    Shape(
+        "recurrent, attention",
+        RecurrentConfig(source_vocab_size=8000, target_vocab_size=8000, d_hidden=256, dropout=0.0),
+        Workload(seq=64, batch_size=32),
+    ),
+)
+
+
+def measure(
+    shape: Shape, optimizer: OptimizerName = "adamw", *, returning: bool = True
+) -> Measurement:
+    """Predict, then run a step in a new process."""
+    if not shape.work.is_training:
+        raise ConfigError(f"cannot measure {shape.work.phase}", hint="measure a training step")
+    predicted = memory(account(shape.config, shape.work), optimizer).peak
+    task = {
+        "model": model_name(shape.config),
+        "fields": dataclasses.asdict(shape.config),
+        "work": dataclasses.asdict(shape.work),
+        "optimizer": optimizer,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "trafo.account.measured_step"],
+        input=json.dumps(task),
+        capture_output=True,
+        text=True,
+        env=os.environ | (_RETURN_AT_ONCE if returning else {}),
+        check=False,
+    )
+    if done.returncode:
+        last_line = (done.stderr.strip().splitlines() or ["it was killed, perhaps out of memory"])[
+            -1
+        ]
+        raise TrafoError(f"the step of {shape.name} failed: {last_line}")
+    return Measurement(shape.name, predicted, json.loads(done.stdout)["bytes"])

@@ -1,0 +1,171 @@
+"""Activations against autograd, state against the optimizers, the peak against a run."""
+
+import dataclasses
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from trafo.account import Workload, account
+from trafo.account.layers import LOGITS_AT_ONCE
+from trafo.account.measurement import SHAPES, measure
+from trafo.account.optimizer import newton_schulz_products, update
+from trafo.account.parts import Weight
+from trafo.account.tide import largest_batch, memory
+from trafo.models import GPT2_PRESETS, TransformerLMConfig, build_model
+from trafo.optim import AdamW, chunked_cross_entropy, cross_entropy, loss
+from trafo.optim.muon import orthogonalize
+
+SMALL = TransformerLMConfig(vocab_size=97, context_length=48, d_model=32, num_layers=2, num_heads=4)
+
+
+class Box:
+    """What autograd holds instead of a saved tensor: dies when the tensor is let go."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor.detach()
+
+
+def kept_bytes(model: Any, config: Any, batch: int, seq: int, source: int) -> int:
+    """Bytes of all tensors, but the model's own, that wait for the backward pass."""
+    boxes: list[weakref.ref[Box]] = []
+
+    def pack(tensor: Tensor) -> Box:
+        box = Box(tensor)
+        boxes.append(weakref.ref(box))
+        return box
+
+    ids = torch.randint(1, 70, (batch, seq))
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda box: box.tensor):
+        if hasattr(config, "source_vocab_size"):
+            states = model.hidden_states(ids, model.encode(torch.randint(1, 70, (batch, source))))
+        else:
+            states = model.hidden_states(ids)
+        if getattr(config, "head_bias", False):
+            total = cross_entropy(model.logits(states), ids)
+        else:
+            total = chunked_cross_entropy(states, model.head_weight, ids)
+    alive = [box.tensor for ref in boxes if (box := ref()) is not None]
+    assert total.requires_grad  # and with it the graph is alive
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in alive}
+    for own in (*model.parameters(), *model.buffers()):
+        storages.pop(own.untyped_storage().data_ptr(), None)
+    return sum(storages.values())
+
+
+@pytest.mark.parametrize("kernel", ["fused", "readable"])
+def test_activations_are_what_autograd_keeps(config, kernel):
+    if hasattr(config, "kernel"):
+        config = dataclasses.replace(config, kernel=kernel)
+    work = Workload(seq=40, source_seq=24, batch_size=3)
+    real = kept_bytes(build_model(config).train(), config, 3, 40, 24)
+    assert account(config, work).kept_bytes == pytest.approx(real, rel=0.02)
+
+
+def test_the_loss_computes_as_many_logits_at_once_as_we_say():
+    assert LOGITS_AT_ONCE == loss._CHUNK_NUMBERS
+
+
+def test_adamw_keeps_two_numbers_and_sgd_none_for_each_parameter(config):
+    result = account(config, Workload(seq=40))
+    assert update("adamw", result.weights()).state_numbers == 2 * result.parameters
+    assert update("sgd", result.weights()).state_numbers == 0
+    # m and v in 3 + 4, the decay in 1, the step in 6: see the formulas in `optimizer.py`.
+    assert update("adamw", result.weights()).flops == 14 * result.parameters
+
+
+def test_adamws_state_is_what_the_optimizer_holds():
+    model: Any = build_model(SMALL)
+    optimizer = AdamW(model.parameters())
+    model(torch.randint(97, (2, 8))).sum().backward()
+    optimizer.step()
+    tensors = [x for state in optimizer.state.values() for x in state.values()]
+    held = sum(x.numel() for x in tensors if isinstance(x, Tensor))
+    assert update("adamw", account(SMALL, Workload(seq=8)).weights()).state_numbers == held
+
+
+def test_muon_keeps_one_number_for_hidden_matrices_and_two_for_the_rest():
+    result = account(SMALL, Workload(seq=8))
+    model = build_model(SMALL)
+    named = dict(model.named_parameters())
+    inner = sum(p.numel() for n, p in named.items() if p.ndim == 2 and n.startswith("layers."))
+    outer = sum(p.numel() for p in named.values()) - inner
+    assert update("muon", result.weights()).state_numbers == inner + 2 * outer
+
+
+@pytest.mark.parametrize("shape", [(24, 40), (40, 24), (8, 8)])
+def test_muons_products_equal_torchs_count(shape):
+    with FlopCounterMode(display=False) as counter:
+        orthogonalize(torch.randn(shape))
+    products = newton_schulz_products(Weight("any", shape))
+    assert sum(product.forward_flops for product in products) == counter.get_total_flops()
+
+
+def test_the_static_parts_of_a_training_step():
+    result = account(GPT2_PRESETS["gpt2-xl"], Workload(seq=1024))
+    parts = memory(result)
+    assert parts.parameters == parts.gradients == 4 * result.parameters
+    assert parts.optimizer_state == 8 * result.parameters
+    assert parts.peak <= 16 * result.parameters + parts.activations + 2 * 50_257 * 1600 * 4
+
+
+def test_accumulating_gradients_takes_more_than_making_them():
+    result = account(SMALL, Workload(seq=48, batch_size=8))
+    assert memory(result, accumulating=True).peak > memory(result).peak
+
+
+def test_the_cache_is_what_the_models_cache_holds(config):
+    model: Any = build_model(config).eval()
+    batch, seq, source = 3, 20, 12
+    cache = model.make_cache(batch, seq)
+    if hasattr(config, "source_vocab_size"):
+        with torch.no_grad():
+            memory_of_source = model.encode(torch.randint(1, 70, (batch, source)))
+            model.decode(torch.randint(1, 70, (batch, 1)), memory_of_source, cache=cache)
+    numbers = sum(x.numel() for x in cache_tensors(cache))
+    work = Workload(seq=seq, source_seq=source, batch_size=batch, phase="decode")
+    assert account(config, work).cache_bytes == 4 * numbers
+
+
+def cache_tensors(cache: Any) -> list[Tensor]:
+    if hasattr(cache, "keys"):
+        return [cache.keys, cache.values]
+    if hasattr(cache, "target"):
+        return [cache.target.keys, cache.target.values, *(x for kv in cache.source for x in kv)]
+    return [cache.state, cache.source.states, cache.source.keys]
+
+
+@pytest.mark.parametrize("phase", ["train", "prefill", "decode"])
+def test_the_largest_batch_fits_and_one_more_does_not(phase):
+    work = Workload(seq=48, phase=phase)
+    available = 30_000_000
+    most = largest_batch(SMALL, work, available)
+    assert most > 1
+    peaks = [
+        memory(account(SMALL, dataclasses.replace(work, batch_size=batch))).peak
+        for batch in (most, most + 1)
+    ]
+    assert peaks[0] <= available < peaks[1]
+    assert largest_batch(SMALL, work, 1000) == 0
+
+
+def test_in_half_precision_all_but_the_sums_is_halved():
+    full = memory(account(SMALL, Workload(seq=48, batch_size=8)))
+    half = memory(account(SMALL, Workload(seq=48, batch_size=8, dtype="bfloat16")))
+    assert half.parameters * 2 == full.parameters
+    assert full.activations / 2 <= half.activations < full.activations * 0.6
+
+
+def test_a_measured_step_takes_what_was_predicted():
+    shape = next(shape for shape in SHAPES if "GPT-2" in shape.name)
+    assert abs(measure(shape).error) < 0.15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon"])
+def test_every_measured_step_takes_what_was_predicted(shape, optimizer):
+    assert abs(measure(shape, optimizer).error) < 0.15
