@@ -4,14 +4,21 @@ Autograd keeps what every step of a formula needs for its gradient; for an activ
 is several times its input. Running the formula a second time in the backward pass costs little,
 because such functions only touch each number once, and leaves nothing but the inputs to keep
 (Chen et al., 2016).
+
+What little it costs is waiting for memory: each step of a formula reads and writes tensors larger
+than the processor's cache. A function that treats every row alike runs over a few rows at a time,
+whose steps stay in the cache.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+# Numbers of a block: its handful of steps fit into a cache, and two threads still share the work.
+_BLOCK_NUMBERS = 2**17
 
 
 def worth_recomputing() -> bool:
@@ -46,7 +53,10 @@ def recomputed_linear(
     weight: Float[Tensor, "d_out d_in"],
     *inputs: Float[Tensor, "*lead d_in"],
 ) -> Float[Tensor, "*lead d_out"]:
-    """`function(*inputs) @ weight.T`, which does not even keep what goes into the product."""
+    """`function(*inputs) @ weight.T`, which does not even keep what goes into the product.
+
+    The function must treat every row alike, whatever the others are.
+    """
     out: Tensor = _RecomputedLinear.apply(function, weight, *inputs)  # type: ignore[no-untyped-call]
     return out
 
@@ -60,21 +70,68 @@ class _RecomputedLinear(torch.autograd.Function):
     ) -> Tensor:
         ctx.function = function
         ctx.save_for_backward(weight, *inputs)
-        return function(*inputs) @ weight.T
+        return rowwise(function, *inputs) @ weight.T
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # somebody will ask for the gradient of this gradient
+            return _differentiable_backward(ctx, upstream)
         wants_weight, *wanted = ctx.needs_input_grad[1:]
         weight, *inputs = ctx.saved_tensors
-        inputs, hidden = _run_again(ctx.function, inputs, wanted)
-        grad_weight = None
-        if wants_weight:
-            rows = upstream.reshape(-1, upstream.shape[-1])
-            features = hidden if torch.is_grad_enabled() else hidden.detach()
-            grad_weight = rows.T @ features.reshape(-1, features.shape[-1])
+        rows = _as_rows(upstream)
+        hidden, grads = _rowwise_again(ctx.function, inputs, wanted, rows @ weight)
+        return (None, rows.T @ hidden if wants_weight else None, *grads)
+
+
+def _differentiable_backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+    """The same by autograd's own means, which remember what they did."""
+    wants_weight, *wanted = ctx.needs_input_grad[1:]
+    weight, *inputs = ctx.saved_tensors
+    inputs, hidden = _run_again(ctx.function, inputs, wanted)
+    grad_weight = _as_rows(upstream).T @ _as_rows(hidden) if wants_weight else None
+    if not any(wanted):
+        return (None, grad_weight, *(None for _ in wanted))
+    return (None, grad_weight, *_gradients(hidden, inputs, wanted, upstream @ weight))
+
+
+def rowwise(function: Callable[..., Tensor], *inputs: Float[Tensor, "*lead d"]) -> Tensor:
+    """`function(*inputs)` a block of rows at a time, without gradients."""
+    rows = [_as_rows(x) for x in inputs]
+    out = torch.empty_like(rows[0])
+    for block in _blocks(out):
+        out[block] = function(*(x[block] for x in rows))
+    return out.view(inputs[0].shape)
+
+
+def _rowwise_again(
+    function: Callable[..., Tensor],
+    inputs: Sequence[Float[Tensor, "*lead d"]],
+    wanted: Sequence[bool],
+    upstream: Float[Tensor, "rows d"],
+) -> tuple[Float[Tensor, "rows d"], list[Tensor | None]]:
+    """The function's result, and the gradients of its wanted inputs, a block of rows at a time."""
+    rows = [_as_rows(x) for x in inputs]
+    hidden = torch.empty_like(upstream)
+    grads = [torch.empty_like(x) if w else None for x, w in zip(rows, wanted, strict=True)]
+    for block in _blocks(hidden):
+        parts, out = _run_again(function, [x[block] for x in rows], wanted)
+        hidden[block] = out.detach()
         if not any(wanted):
-            return (None, grad_weight, *(None for _ in wanted))
-        return (None, grad_weight, *_gradients(hidden, inputs, wanted, upstream @ weight))
+            continue
+        for whole, part in zip(grads, _gradients(out, parts, wanted, upstream[block]), strict=True):
+            if whole is not None and part is not None:
+                whole[block] = part
+    return hidden, [g if g is None else g.view_as(x) for g, x in zip(grads, inputs, strict=True)]
+
+
+def _as_rows(x: Float[Tensor, "*lead d"]) -> Float[Tensor, "rows d"]:
+    return x.reshape(-1, x.shape[-1])
+
+
+def _blocks(rows: Float[Tensor, "rows d"]) -> Iterator[slice]:
+    size = max(1, _BLOCK_NUMBERS // max(1, rows.shape[1]))
+    for start in range(0, rows.shape[0], size):
+        yield slice(start, start + size)
 
 
 def _run_again(

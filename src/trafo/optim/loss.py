@@ -114,6 +114,7 @@ class _ChunkedLoss(torch.autograd.Function):
                 grad_hidden[part] = grad_logits @ weight
             if grad_weight is not None:
                 grad_weight.addmm_(grad_logits.T, hidden[part])
+            del grad_logits  # before the next chunk takes its place, not after
         ctx.save_for_backward(grad_hidden, grad_weight)
         return total
 
