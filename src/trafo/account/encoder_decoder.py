@@ -99,13 +99,11 @@ class _Sides:
         """Queries and output for the target, keys and values for the source, which stay."""
         both = self.target.projections(self.config.d_model, bias=self.config.attention_bias)
         products = [
-            replace(product, m=self.source.rows)
-            if product.name in ("k_proj", "v_proj")
-            else product
+            replace(product, m=self.source.rows) if product.name in ("k", "v") else product
             for product in both.products
         ]
         if self.work.phase == "decode":
-            products = [p for p in products if p.name not in ("k_proj", "v_proj")]
+            products = [p for p in products if p.name not in ("k", "v")]
         return replace(both, name="cross projections", products=tuple(products))
 
     def _attention(self, name: str, queries: int, keys: int) -> Component:

@@ -93,7 +93,10 @@ class LayerParts:
         return Component(
             "projections",
             weights=tuple(weights),
-            products=tuple(MatrixProduct(name, self.rows, *size) for name, size in sizes.items()),
+            products=tuple(
+                MatrixProduct(name.removesuffix("_proj"), self.rows, *size)
+                for name, size in sizes.items()
+            ),
             kept=(*kept, *self.keep_dropout()),
             workspace_bytes=self._bytes(3 * self._stream),
         )

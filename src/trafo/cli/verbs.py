@@ -44,4 +44,5 @@ TOKENIZER = Group(
 VERBS: Table = {
     "demo": Verb("trafo.cli.demo", "the main job on a corpus that is already on this machine"),
     "tokenizer": TOKENIZER,
+    "account": Verb("trafo.cli.account", "what a model costs: FLOPs, memory, time"),
 }

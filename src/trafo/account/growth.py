@@ -1,0 +1,164 @@
+"""How the cost of a layer grows with the length of the sequence: measured, beside the theory.
+
+    self-attention          O(n^2 d)      every position meets every other
+    restricted attention    O(r n d)      every position meets r others
+    recurrent               O(n d^2)      a matrix for each position, one after the other
+    convolution             O(k n d^2)    a matrix for each of k neighbours of each position
+
+(Vaswani et al., 2017, table 1.) A power law t = c n^a is a line of slope a in a log-log picture.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import process_time
+
+import torch
+from torch import Tensor
+
+from trafo.errors import ConfigError
+from trafo.nn import attention, windowed_attention
+
+LENGTHS = (256, 512, 1024, 2048, 4096)
+KERNEL_SIZE = 5
+_ROUNDS = 7
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Seconds at each length, and the power of the length that fits them."""
+
+    layer: str
+    theory: str
+    expected: float
+    lengths: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    @property
+    def fitted(self) -> slice:
+        """The longer half: in short sequences, starting the work takes longer than doing it."""
+        return slice(len(self.lengths) // 2 - (len(self.lengths) % 2 == 0), None)
+
+    @property
+    def exponent(self) -> float:
+        return fit(self.lengths[self.fitted], self.seconds[self.fitted])[0]
+
+
+def fit(lengths: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
+    """a and c of t = c n^a: the line through log t over log n, by least squares."""
+    x, y = [math.log(n) for n in lengths], [math.log(t) for t in seconds]
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    covariance = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
+    slope = covariance / sum((a - mean_x) ** 2 for a in x)
+    return slope, math.exp(mean_y - slope * mean_x)
+
+
+def measure_growth(
+    lengths: Sequence[int] = LENGTHS, d_model: int = 64, window: int = 64, rounds: int = _ROUNDS
+) -> list[Growth]:
+    """Time every layer at every length, in turn; the best of several rounds counts.
+
+    On one thread and in processor time, so that other programs do not disturb.
+    """
+    if len(lengths) < 2 or sorted(set(lengths)) != list(lengths) or lengths[0] < KERNEL_SIZE:
+        raise ConfigError(
+            f"lengths are {' '.join(map(str, lengths))}",
+            hint=f"give two or more, growing, from {KERNEL_SIZE} on",
+        )
+    for name, value in (("d_model", d_model), ("window", window)):
+        if value < 1:
+            raise ConfigError(f"{name} is {value}", hint="it must be at least 1")
+    layers = _layers(d_model, window)
+    best = {name: [math.inf] * len(lengths) for name in layers}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for _ in range(rounds):
+            for i, length in enumerate(lengths):
+                x = torch.randn(length, d_model)
+                for name, layer in layers.items():
+                    best[name][i] = min(best[name][i], _seconds(layer.run, x))
+    finally:
+        torch.set_num_threads(threads)
+    return [
+        Growth(name, layer.theory, layer.expected, tuple(lengths), tuple(best[name]))
+        for name, layer in layers.items()
+    ]
+
+
+@dataclass(frozen=True)
+class _Layer:
+    theory: str
+    expected: float
+    run: Callable[[Tensor], Tensor]
+
+
+def _layers(d_model: int, window: int) -> dict[str, _Layer]:
+    matrix = torch.randn(d_model, d_model) / math.sqrt(d_model)
+    kernel = torch.randn(KERNEL_SIZE * d_model, d_model) / math.sqrt(KERNEL_SIZE * d_model)
+    return {
+        "self-attention": _Layer("O(n² d)", 2, attend_to_all),
+        f"restricted, r = {window}": _Layer(
+            "O(r n d)", 1, lambda x: windowed_attention(x, x, x, window)
+        ),
+        "recurrent": _Layer("O(n d²)", 1, lambda x: recur(x, matrix)),
+        f"convolution, k = {KERNEL_SIZE}": _Layer("O(k n d²)", 1, lambda x: convolve(x, kernel)),
+    }
+
+
+def attend_to_all(x: Tensor) -> Tensor:
+    """By the fused kernel: the work without the n^2 weights, whose way to memory takes as long."""
+    heads = x[None, None]
+    return attention(heads, heads, heads, kernel="fused")
+
+
+def recur(x: Tensor, matrix: Tensor) -> Tensor:
+    """h_t = tanh(W h_(t-1) + x_t): a step cannot begin before the one before it is done."""
+    h = torch.zeros_like(x[0])
+    states = []
+    for word in x:
+        h = torch.tanh(torch.addmv(word, matrix, h))
+        states.append(h)
+    return torch.stack(states)
+
+
+def convolve(x: Tensor, kernel: Tensor) -> Tensor:
+    """y_t = W [x_t; ...; x_(t+k-1)], all positions in one product."""
+    neighbours = x.unfold(0, kernel.shape[0] // x.shape[1], 1)  # (positions, d_model, k)
+    return neighbours.flatten(1) @ kernel
+
+
+@torch.no_grad()
+def _seconds(run: Callable[[Tensor], Tensor], x: Tensor) -> float:
+    start = process_time()
+    run(x)
+    return process_time() - start
+
+
+def draw_growth(growths: Sequence[Growth], path: Path) -> None:
+    """Measured times as points, the fitted power laws as lines."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")  # a file, no window
+    from matplotlib import pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(7.2, 4.8), layout="constrained")
+    for growth in growths:
+        lengths = growth.lengths[growth.fitted]
+        power, factor = fit(lengths, growth.seconds[growth.fitted])
+        line = [factor * n**power for n in lengths]
+        label = f"{growth.layer}: {growth.theory}, measured n^{growth.exponent:.2f}"
+        points = axis.plot(growth.lengths, growth.seconds, "o", markersize=5)[0]
+        axis.plot(lengths, line, "-", color=points.get_color(), label=label)
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.set_xticks(growths[0].lengths, [f"{n:,}" for n in growths[0].lengths])
+    axis.set_xlabel("tokens in the sequence")
+    axis.set_ylabel("seconds of one forward pass")
+    axis.grid(visible=True, which="major", alpha=0.3)
+    axis.legend(frameon=False, fontsize=9)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)

@@ -1,0 +1,153 @@
+"""`Report` -> what a terminal shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from trafo.account.numbers import format_days, format_flops, format_share
+from trafo.account.report import Report
+from trafo.runtime.sizes import format_duration, format_size
+
+
+def render(full: Report, *, products: bool = False) -> list[RenderableType]:
+    """Title, the parts, optionally every product, and the answers."""
+    parts: list[RenderableType] = [_title(full), _parts(full)]
+    if products:
+        parts.append(_products(full))
+    return [*parts, _answers(full)]
+
+
+def _title(full: Report) -> Text:
+    work = full.account.work
+    tokens = f"{work.seq:,} tokens"
+    if hasattr(full.account.config, "source_vocab_size"):
+        tokens = f"{work.source:,} source and {work.seq:,} target tokens"
+    about = f": {work.phase}, batch of {work.batch_size:,} x {tokens}, {work.dtype}"
+    return Text.assemble((full.name, "bold"), (about, "dim"))
+
+
+def _parts(full: Report) -> Table:
+    result, training = full.account, full.account.work.is_training
+    table = plain_table("part", "parameters", "forward", "share", *_training_columns(training))
+    for block in result.blocks:
+        heading = f"{block.name} x {block.times}" if block.times > 1 else block.name
+        table.add_row(Text(heading, "bold"))
+        for part in block.components:
+            forward = block.times * part.forward_flops
+            row = [
+                f"  {part.name}",
+                _count(block.times * part.parameters),
+                format_flops(forward) if forward else "",
+                format_share(forward, result.forward_flops),
+            ]
+            if training:
+                backward, kept = block.times * part.backward_flops, block.times * part.kept_bytes
+                row += [
+                    format_flops(backward) if backward else "",
+                    format_size(kept) if kept else "",
+                ]
+            table.add_row(*row)
+    table.add_section()
+    total = ["together", _count(result.parameters), format_flops(result.forward_flops), ""]
+    if training:
+        total += [format_flops(result.backward_flops), format_size(result.kept_bytes)]
+    table.add_row(*total, style="bold")
+    return table
+
+
+def _training_columns(training: bool) -> tuple[str, ...]:
+    return ("backward", "kept") if training else ()
+
+
+def _products(full: Report) -> Table:
+    result = full.account
+    table = plain_table("matrix product", "m x n x p", "times", "forward", "share")
+    for block in result.blocks:
+        parts = [part for part in block.components if part.products]
+        if parts:
+            table.add_row(Text(block.name, "bold"))
+        for part in parts:
+            for product in part.products:
+                flops = block.times * product.forward_flops
+                table.add_row(
+                    f"  {part.name}: {product.name}",
+                    f"{product.m} x {product.n} x {product.p}",
+                    _count(block.times * product.times),
+                    format_flops(flops),
+                    format_share(flops, result.forward_flops),
+                )
+    return table
+
+
+def _answers(full: Report) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 3, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="dim")
+    for row in (*_memory_rows(full), *_update_rows(full), *_batch_rows(full), *_time_rows(full)):
+        table.add_row(*row)
+    return table
+
+
+Row = tuple[str, str, str]
+
+
+def _memory_rows(full: Report) -> Iterator[Row]:
+    parts, training = full.memory, full.account.work.is_training
+    yield "parameters", format_size(parts.parameters), f"{full.account.parameters:,}"
+    if training:
+        yield "gradients", format_size(parts.gradients), ""
+        yield "optimizer state", format_size(parts.optimizer_state), full.circumstances.optimizer
+        yield "activations", format_size(parts.activations), "kept for the backward pass"
+    else:
+        yield "cache", format_size(parts.cache), "what was read, for the tokens to come"
+    why = f"during {parts.peak_at}" if training else ""
+    yield "peak memory", format_size(parts.peak), why
+
+
+def _update_rows(full: Report) -> Iterator[Row]:
+    if full.account.work.is_training:
+        each = full.update.flops / full.account.parameters
+        name = f"{full.circumstances.optimizer} update"
+        yield name, format_flops(full.update.flops), f"{each:,.0f} FLOP a parameter"
+
+
+def _batch_rows(full: Report) -> Iterator[Row]:
+    if full.largest_batch is None or full.circumstances.memory_bytes is None:
+        return
+    available = format_size(full.circumstances.memory_bytes)
+    if full.largest_batch:
+        yield f"largest batch in {available}", f"{full.largest_batch:,}", "rows"
+    else:
+        yield f"largest batch in {available}", "0", "not even one row fits"
+
+
+def _time_rows(full: Report) -> Iterator[Row]:
+    if full.speed is None or full.circumstances.peak_flops is None:
+        return
+    about = full.circumstances
+    at = f"at {100 * about.utilisation:g} % of {format_flops(about.peak_flops or 0)}/s"
+    yield "one step", format_duration(full.speed.seconds_per_step), at
+    yield "speed", f"{full.speed.tokens_per_second:,.0f}", "tokens a second"
+    if about.steps > 1:
+        total = full.speed.total_seconds
+        in_words = format_days(total) if total > 100 * 86_400 else format_duration(total)
+        yield f"{about.steps:,} steps", in_words, ""
+
+
+def _count(number: int) -> str:
+    return f"{number:,}" if number else ""
+
+
+def plain_table(first: str, *others: str) -> Table:
+    """The first column is text, the others are numbers."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), header_style="dim")
+    table.add_column(first, no_wrap=True)
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table

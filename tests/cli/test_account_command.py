@@ -1,0 +1,147 @@
+"""`trafo account`: answers, refusals, and that every switch is offered."""
+
+import dataclasses
+import json
+
+import pytest
+
+from trafo.cli.account.switches import Switches
+from trafo.cli.main import main
+from trafo.models import CONFIGS
+
+XL_SHAPE = "--vocab-size 50257 --context-length 1024 --num-layers 48 --d-model 1600 --num-heads 25"
+
+
+def run(line, capsys):
+    code = main(["account", *line.split()])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def answers(line, capsys):
+    code, out, _ = run(f"{line} --json", capsys)
+    assert code == 0
+    return json.loads(out)
+
+
+def test_the_known_answers_of_gpt2_xls_shape(capsys):
+    result = answers(f"transformer-lm {XL_SHAPE} --d-ff 6400", capsys)
+    assert result["parameters"] == 2_127_057_600
+    assert f"{result['memory']['parameters'] / 1e9:.2f}" == "8.51"
+    assert f"{result['flops']['forward'] / 1e12:.3f}" == "4.513"
+    assert result["flops"]["backward"] == 2 * result["flops"]["forward"]
+
+
+def test_the_json_adds_up(capsys):
+    result = answers("encoder-decoder --source-length 20 --context-length 30", capsys)
+    parts = result["parts"]
+    assert sum(part["parameters"] for part in parts) == result["parameters"]
+    assert sum(part["forward_flops"] for part in parts) == result["flops"]["forward"]
+    assert sum(part["kept_bytes"] for part in parts) == result["memory"]["activations"]
+    for part in parts:
+        products = [2 * p["m"] * p["n"] * p["p"] * p["times"] for p in part["products"]]
+        assert part["times"] * sum(products) == part["forward_flops"]
+
+
+def test_the_table_shows_parts_products_and_answers(capsys):
+    line = "gpt2 --products --memory 80GB --peak-flops 19.5e12 --utilisation 0.5 --steps 1000"
+    code, out, _ = run(line, capsys)
+    assert code == 0
+    for word in ("124,439,808", "feed-forward", "1024 x 768 x 3072", "largest batch in 80.0 GB"):
+        assert word in out
+    assert "at 50 % of 19.50 TFLOP/s" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+@pytest.mark.parametrize("model", CONFIGS)
+def test_every_model_in_every_phase(model, phase, capsys):
+    result = answers(f"{model} --phase {phase} --memory 8GB", capsys)
+    assert result["flops"]["backward"] == 0
+    assert result["memory"]["cache"] > 0
+    assert result["largest_batch"] > 1
+
+
+def test_every_field_of_every_config_is_a_switch():
+    fields = {name for config in CONFIGS.values() for name in config.__dataclass_fields__}
+    assert {field.name for field in dataclasses.fields(Switches)} == fields
+
+
+def test_a_yaml_file_and_flags_over_it(tmp_path, capsys):
+    file = tmp_path / "model.yaml"
+    file.write_text("d_model: 64\nnum_heads: 4\ntied_head: true\nd_ff: null\nqk_norm: false\n")
+    result = answers(f"{file} --num-layers 7", capsys)
+    assert (result["model"], result["config"]["d_model"]) == ("transformer-lm", 64)
+    assert (result["config"]["num_layers"], result["config"]["tied_head"]) == (7, True)
+    file.write_text("seed: 1\nmodel:\n  name: gpt2-medium\n  dropout: 0.1\n")
+    result = answers(str(file), capsys)
+    assert (result["config"]["d_model"], result["config"]["dropout"]) == (1024, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("d_modell: 64", "d-modell"),
+        ("d_model: wide", "--d-model: expected int"),
+        ("name: gpt3", "unknown model 'gpt3'; did you mean gpt2?"),
+        ("- 1", "is a list"),
+        ("a: [", "is not YAML"),
+    ],
+)
+def test_a_bad_yaml_file_is_refused_in_one_line(content, complaint, tmp_path, capsys):
+    file = tmp_path / "model.yaml"
+    file.write_text(content)
+    code, out, err = run(str(file), capsys)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert complaint in err
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("gtp2-xl", "unknown model 'gtp2-xl'; did you mean gpt2-xl?"),
+        ("llama", "unknown model 'llama'; there are"),
+        ("nowhere.yaml", "nowhere.yaml: cannot be read: no such file"),
+        ("gpt2 --window 5", "gpt2 has no field 'window'"),
+        ("gpt2 --d-model 100", "not divisible by num_heads"),
+        ("gpt2 --context-length 0", "context_length is 0"),
+        ("recurrent --context-length 0", "seq is 0"),
+        ("gpt2 --batch-size -1", "batch_size is -1"),
+        ("gpt2 --steps 0", "steps is 0"),
+        ("gpt2 --memory lots", "'lots' is not a size"),
+        ("gpt2 --peak-flops 0", "peak_flops is 0"),
+        ("gpt2 --peak-flops 1e12 --utilisation 50", "utilisation is 50"),
+        ("gpt2 --picture shares.txt", "cannot draw"),
+        ("gpt2 --picture nowhere/shares.png", "no such folder"),
+        ("gpt2 --lengths 1 2", "--lengths is for"),
+        ("gpt2 --measure --phase decode", "cannot measure decode"),
+        ("complexity --lengths 64", "lengths are 64"),
+    ],
+)
+def test_nonsense_is_refused_in_one_line(line, complaint, capsys):
+    code, out, err = run(line, capsys)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert complaint in err
+
+
+@pytest.mark.parametrize("model", ["transformer-lm", "gpt2-xl", "encoder-decoder", "recurrent"])
+def test_the_picture_of_the_shares(model, tmp_path, capsys):
+    code, _, _ = run(f"{model} --picture {tmp_path / 'shares.png'}", capsys)
+    assert code == 0
+    assert (tmp_path / "shares.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_complexity_prints_theory_beside_measurement(capsys):
+    code, out, _ = run("complexity --lengths 64 256 --d-model 8 --window 8", capsys)
+    assert code == 0
+    for word in ("O(n² d)", "O(r n d)", "O(n d²)", "O(k n d²)", "restricted, r = 8"):
+        assert word in out
+    rows = answers("complexity --lengths 64 256 --d-model 8", capsys)
+    assert [row["expected"] for row in rows] == [2, 1, 1, 1]
+
+
+def test_measure_compares_the_model_that_was_asked_for(capsys):
+    line = "transformer-lm --measure --d-model 64 --num-heads 4 --batch-size 4"
+    [result] = answers(line, capsys)
+    assert result["measured"] > 0
+    assert result["error"] == pytest.approx(result["predicted"] / result["measured"] - 1)
