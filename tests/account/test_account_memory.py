@@ -7,15 +7,18 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from trafo.account import Workload, account
-from trafo.account.layers import LOGITS_AT_ONCE
+from trafo.account.layers import BLOCK_NUMBERS, LOGITS_AT_ONCE
 from trafo.account.measurement import SHAPES, measure
 from trafo.account.optimizer import newton_schulz_products, update
 from trafo.account.parts import Weight
 from trafo.account.tide import largest_batch, memory
 from trafo.models import GPT2_PRESETS, TransformerLMConfig, build_model
+from trafo.nn import recompute
 from trafo.optim import AdamW, chunked_cross_entropy, cross_entropy, loss
 from trafo.optim.muon import orthogonalize
 
@@ -65,8 +68,47 @@ def test_activations_are_what_autograd_keeps(config, kernel):
     assert account(config, work).kept_bytes == pytest.approx(real, rel=0.02)
 
 
-def test_the_loss_computes_as_many_logits_at_once_as_we_say():
+def test_blocks_and_chunks_are_as_large_as_we_say():
     assert LOGITS_AT_ONCE == loss._CHUNK_NUMBERS
+    assert BLOCK_NUMBERS == recompute._BLOCK_NUMBERS
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of all tensors that are alive, and the most there ever were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self.known: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **kwargs or {})
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, Tensor) and tensor.untyped_storage() not in self.known:
+                storage = tensor.untyped_storage()
+                self.known.add(storage)
+                self.now += storage.nbytes()
+                self.peak = max(self.peak, self.now)
+                weakref.finalize(storage, self.free, storage.nbytes())
+        return out
+
+    def free(self, num_bytes: int) -> None:
+        self.now -= num_bytes
+
+
+@pytest.mark.parametrize("wide", [{}, {"d_ff": 8}, {"d_model": 8, "num_layers": 1}])
+@pytest.mark.parametrize("kernel", ["fused", "readable"])
+def test_the_peak_of_forward_and_backward_is_that_of_all_live_tensors(kernel, wide):
+    shape = {"vocab_size": 512, "context_length": 256, "d_model": 64, "num_layers": 3}
+    config = TransformerLMConfig(**shape | {"num_heads": 4, "d_ff": 512, "kernel": kernel} | wide)
+    model: Any = build_model(config)
+    ids = torch.randint(512, (4, 256))
+    with LiveBytes() as live:
+        chunked_cross_entropy(model.hidden_states(ids), model.head_weight, ids).backward()
+    result = account(config, Workload(seq=256, batch_size=4))
+    # With an optimizer that keeps nothing, the parameters are all there is besides.
+    predicted = memory(result, "sgd").peak - 4 * result.parameters
+    assert predicted == pytest.approx(live.peak, rel=0.1)
 
 
 def test_adamw_keeps_two_numbers_and_sgd_none_for_each_parameter(config):

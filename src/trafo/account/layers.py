@@ -14,9 +14,10 @@ from typing import Literal
 from trafo.account.parts import Component, Kept, MatrixProduct, Weight
 from trafo.account.workload import Workload
 
-# Tensors as large as the widened one that exist together while an activation's gradient is
-# computed: the steps of its formula, run again, and their gradients. A mask is a quarter of one.
-_STEPS_OF = {"swiglu": 7, "silu": 6, "relu": 3.25, "relu2": 6.25, "gelu": 10, "gelu_tanh": 9}
+# Tensors that exist together while an activation's gradient is computed: the steps of its formula,
+# run again, and their gradients. They are as large as a block of rows, see `trafo.nn.recompute`.
+_STEPS_OF = {"swiglu": 7, "silu": 6, "relu": 4, "relu2": 7, "gelu": 10, "gelu_tanh": 9}
+BLOCK_NUMBERS = 2**17
 
 # Numbers of logits that `trafo.optim.chunked_cross_entropy` computes at once.
 LOGITS_AT_ONCE = 2**23
@@ -57,8 +58,10 @@ class LayerParts:
         """SwiGLU has two maps up and one down, the others one and one."""
         up = ("w1", "w3") if kind == "swiglu" else ("w1",)
         sizes = dict.fromkeys(up, (self.d_model, d_ff)) | {"w2": (d_ff, self.d_model)}
-        widened = len(up) * self.rows * d_ff
-        steps = _STEPS_OF[kind] if self.work.is_training else 2 + len(up)
+        widened = self.rows * d_ff
+        # What goes into w2, its gradient and those of what the activation was given.
+        at_once = (2 + len(up) if self.work.is_training else 1 + len(up)) * widened
+        at_once += _STEPS_OF[kind] * min(widened, BLOCK_NUMBERS)
         return Component(
             "feed-forward",
             weights=tuple(
@@ -67,10 +70,10 @@ class LayerParts:
             products=tuple(MatrixProduct(name, self.rows, *size) for name, size in sizes.items()),
             kept=(
                 *self.keep("input of w1" if len(up) == 1 else "input of w1, w3", self._stream),
-                *self.keep("widened, before the activation", widened),
+                *self.keep("widened, before the activation", len(up) * widened),
                 *self.keep_dropout(),
             ),
-            workspace_bytes=self._bytes(int(steps * self.rows * d_ff) + self._stream),
+            workspace_bytes=self._bytes(at_once + self._stream),
         )
 
     def projections(
@@ -133,8 +136,7 @@ class LayerParts:
         )
         chunks = max(1, math.ceil(self.rows * vocab / LOGITS_AT_ONCE))
         chunk_rows = math.ceil(self.rows / chunks)
-        # The last chunk is still there while the next one is computed.
-        chunk = min(2, chunks) * chunk_rows * vocab + chunk_rows * self.d_model
+        chunk = chunk_rows * (vocab + self.d_model)
         return kept, stream + max(chunk, table)
 
     def _loss(self, vocab: int) -> tuple[tuple[Kept, ...], int]:

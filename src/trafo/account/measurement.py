@@ -93,7 +93,7 @@ SHAPES = (
     Shape(
         "recurrent, attention",
         RecurrentConfig(source_vocab_size=8000, target_vocab_size=8000, d_hidden=256, dropout=0.0),
-        Workload(seq=64, batch_size=32),
+        Workload(seq=40, batch_size=64),
     ),
 )
 
