@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +11,6 @@ from numpy.typing import NDArray
 from trafo.errors import InputError
 from trafo.runtime.progress import progress
 from trafo.tokenizer.chunks import Chunker
-from trafo.tokenizer.encode import Encoder
 from trafo.tokenizer.kernels.bpe import NO_ID, Ids
 from trafo.tokenizer.reading import Read, disk_bytes_before, read_all
 from trafo.tokenizer.records import Errors
@@ -95,9 +92,8 @@ class ChunkEncoder:
                 hint=f"it has {', '.join(map(repr, ids)) or 'none'}",
             )
         self._end_ids = {ids[end] for end in (END_OF_TEXT, end_of_document) if end in ids}
-        marker = int(NO_ID) if end_of_document is None else ids[end_of_document]
-        self._new_encoder: Callable[[], Encoder] = partial(tokenizer.new_encoder, special, marker)
-        self._idle: list[Encoder] = []
+        self._marker = int(NO_ID) if end_of_document is None else ids[end_of_document]
+        self._tokenizer = tokenizer
         self._dtype = np.dtype(dtype_for(tokenizer.vocab_size)).newbyteorder("<")
 
     def encode(self, read: Read) -> EncodedChunk:
@@ -113,14 +109,11 @@ class ChunkEncoder:
                 where=str(read.path),
                 hint="special='ignore' takes it as plain text, special='allow' as the token",
             )
-        try:
-            encoder = self._idle.pop()
-        except IndexError:
-            encoder = self._new_encoder()
-        ids = encoder.encode_array(chunk.data, 0, len(chunk.data), chunk.cuts)
-        self._idle.append(encoder)
-        ids, ends = self._without_markers(ids)
-        return EncodedChunk(ids.astype(self._dtype), ends, read)
+        data, cuts = chunk.data, chunk.cuts
+        with self._tokenizer.encoder() as encoder:
+            ids = encoder.encode_piece(data, 0, len(data), cuts, self._marker)
+            ids, ends = self._without_markers(ids)
+            return EncodedChunk(ids.astype(self._dtype), ends, read)
 
     def _without_markers(self, ids: Ids) -> tuple[Ids, NDArray[np.int64]]:
         """Where documents end; markers that are no tokens are taken out."""

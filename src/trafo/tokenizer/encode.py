@@ -100,16 +100,14 @@ class Encoder:
         pattern: str,
         merges: Merges,
         special_ids: Sequence[int],
-        document_end: int = int(NO_ID),
     ) -> None:
-        """`document_end` is written at each end of a document that is among the cuts."""
         self._scanner = Scanner(pattern)
         self._is_gpt2 = pattern == "gpt2"
         self._merges = merges
         self._arrays = arrays = Workspace(*ARRAYS)
         arrays["merges"] = merges.table
         arrays["byte_ids"] = merges.byte_ids
-        arrays["special_ids"] = np.array([*special_ids, document_end], np.uint32)
+        arrays["special_ids"] = np.array([*special_ids, NO_ID], np.uint32)
         arrays["long_ids"] = np.empty(_LONG_IDS, np.uint32)
         arrays["batch"] = new_batch()
         arrays["scratch"] = np.empty(SHORT, np.uint64)
@@ -135,12 +133,18 @@ class Encoder:
             count = encode_gpt2(data, start, stop, cuts, out, handles, True)
         return int(count)
 
-    def encode_array(self, data: Bytes, start: int, stop: int, cuts: Cuts) -> Ids:
-        """The ids of data[start:stop] as an array of their own."""
+    def encode_piece(
+        self, data: Bytes, start: int, stop: int, cuts: Cuts, document_end: int = int(NO_ID)
+    ) -> Ids:
+        """The ids of data[start:stop], in a buffer that the next call overwrites.
+
+        `document_end` is written at each end of a document that is among the cuts.
+        """
+        self._arrays["special_ids"][-1] = document_end
         needed = stop - start + len(cuts) + SLACK
         if len(self._room) < needed:
             self._room = np.empty(needed + needed // 4, np.uint32)
-        return self._room[: self.encode(data, start, stop, cuts, self._room)].copy()
+        return self._room[: self.encode(data, start, stop, cuts, self._room)]
 
     def _encode_words(self, data: Bytes, start: int, stop: int, cuts: Cuts, out: Ids) -> int:
         """The same for any pattern: scan, then encode, some thousand words at a time."""

@@ -15,8 +15,10 @@ NO_CUTS: Cuts = np.zeros((0, 3), np.int64)
 class SpecialTokens:
     """A set of special tokens, ready to be searched for. Indexes are those of the list given."""
 
-    def __init__(self, tokens: Sequence[str]) -> None:
+    def __init__(self, tokens: Sequence[str], document_end: int | None = None) -> None:
         self.tokens = list(tokens)
+        # The index that stands for the end of a document among the cuts of a text.
+        self.document_end = len(self.tokens) if document_end is None else document_end
         encoded = [special_bytes(token) for token in self.tokens]
         self.longest = max(map(len, encoded), default=0)
         order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]), reverse=True)
@@ -27,11 +29,6 @@ class SpecialTokens:
 
     def __bool__(self) -> bool:
         return bool(self.tokens)
-
-    @property
-    def document_end(self) -> int:
-        """The index that stands for the end of a document among the cuts of a text."""
-        return len(self.tokens)
 
     def find(self, data: Bytes, start: int, stop: int) -> Cuts:
         """All special tokens in data[start:stop]."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import codecs
 import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -24,14 +24,14 @@ from trafo.tokenizer.cut import Cutter
 from trafo.tokenizer.encode import BUFFER, Encoder, Merges
 from trafo.tokenizer.files import load_any, save_folder
 from trafo.tokenizer.formats.gpt2 import read_gpt2
-from trafo.tokenizer.kernels.bpe import NO_ID, SHORT, Ids
+from trafo.tokenizer.kernels.bpe import SHORT, Ids
 from trafo.tokenizer.kernels.encode import SLACK
 from trafo.tokenizer.kernels.scan import Cuts
 from trafo.tokenizer.kernels.utf8 import Bytes
 from trafo.tokenizer.parts import TokenizerParts, content_hash, with_special_tokens
 from trafo.tokenizer.scan import Scanner
 from trafo.tokenizer.specials import NO_CUTS, SpecialTokens
-from trafo.tokenizer.workers import default_workers, map_in_order, map_in_threads
+from trafo.tokenizer.workers import OrderedSpace, default_workers, map_in_order, map_in_threads
 
 Specials = Literal["allow", "ignore", "refuse"]
 
@@ -102,11 +102,18 @@ class Tokenizer:
                 pending = bytearray(text.encode())
                 self._encode_certain(pending, self.new_cutter(), "allow", is_end=is_end)
 
-    def new_encoder(self, special: Specials = "allow", document_end: int = int(NO_ID)) -> Encoder:
+    def new_encoder(self) -> Encoder:
         """An encoder with a cache of its own, for one thread."""
-        tokens = self.special_tokens_found(special).tokens
-        special_ids = [self.special_tokens[token] for token in tokens]
-        return Encoder(self.pattern, self._merges, special_ids, document_end)
+        return Encoder(self.pattern, self._merges, list(self.special_tokens.values()))
+
+    @contextmanager
+    def encoder(self) -> Iterator[Encoder]:
+        """An encoder that no other thread uses meanwhile; its cache is kept for the next user."""
+        encoder = self._take_encoder()
+        try:
+            yield encoder
+        finally:
+            self._idle.append(encoder)
 
     def new_cutter(self, special: Specials = "allow") -> Cutter:
         """Finds where a long text may be cut in pieces that are encoded apart; for one thread."""
@@ -212,25 +219,23 @@ class Tokenizer:
             self._idle.append(encoder)
 
     def _encode_long(self, text: str, special: Specials) -> Ids:
-        """Cut a long text into pieces, encode them side by side, and join the ids."""
+        """Cut a long text into pieces, encode them side by side, and put the ids in order."""
         data = _utf8_view(text)
-        cutter = self.new_cutter(special)
         ids = np.empty(len(data), np.uint32)
-        count = 0
+        space = OrderedSpace()
 
-        def encode(piece: tuple[int, int, Cuts]) -> Ids:
-            start, stop, cuts = piece
-            self._check_refused(cuts, special)
-            encoder = self._take_encoder()
-            try:
-                return encoder.encode_array(data, start, stop, cuts)
-            finally:
-                self._idle.append(encoder)
+        def encode(piece: tuple[int, tuple[int, int, Cuts]]) -> None:
+            number, (start, stop, cuts) = piece
+            with space.failing_together(), self.encoder() as encoder:
+                self._check_refused(cuts, special)
+                found = encoder.encode_piece(data, start, stop, cuts)
+                offset = space.reserve(number, len(found))
+                ids[offset : offset + len(found)] = found
 
-        for piece_ids in map_in_order(encode, _pieces(data, cutter), default_workers()):
-            ids[count : count + len(piece_ids)] = piece_ids
-            count += len(piece_ids)
-        ids.resize(count, refcheck=False)  # gives the rest of the memory back without a copy
+        pieces = enumerate(_pieces(data, self.new_cutter(special)))
+        for _ in map_in_order(encode, pieces, default_workers()):
+            pass
+        ids.resize(space.size, refcheck=False)  # gives the rest of the memory back without a copy
         return ids
 
     def _take_encoder(self) -> Encoder:
@@ -245,7 +250,9 @@ class Tokenizer:
     def special_tokens_found(self, special: Specials) -> SpecialTokens:
         """The special tokens to look for in a text."""
         _check_choice(special)
-        return SpecialTokens([]) if special == "ignore" else self._specials
+        if special == "ignore":
+            return SpecialTokens([], self._specials.document_end)
+        return self._specials
 
     def _cuts(self, text: str, data: Bytes, special: Specials) -> Cuts:
         """The special tokens in a short text; mostly none, which a look at the text tells."""
@@ -319,11 +326,16 @@ def _utf8(text: str) -> bytes:
 
 
 def _utf8_view(text: str) -> Bytes:
-    """The bytes of a text, without a copy if it is ASCII: Python keeps it as these very bytes."""
-    if not text.isascii():
-        return np.frombuffer(_utf8(text), np.uint8)
+    """The bytes of a text without a copy; the text must outlive them.
+
+    Python keeps ASCII as these very bytes, and the UTF-8 of any other text beside it once asked.
+    """
     size = ctypes.c_ssize_t()
-    address = _as_utf8(text, ctypes.byref(size))
+    try:
+        address = _as_utf8(text, ctypes.byref(size))
+    except UnicodeEncodeError:
+        _utf8(text)  # raises the error that says where
+        raise
     view: Bytes = np.ctypeslib.as_array((ctypes.c_uint8 * size.value).from_address(address))
     view.flags.writeable = False
     return view

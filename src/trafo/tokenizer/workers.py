@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 from trafo.errors import InputError
@@ -98,3 +99,36 @@ def feed(items: Iterable[Item], consumers: Sequence[Callable[[Item], None]]) -> 
         thread.join()
     if errors:
         raise errors[0]
+
+
+class OrderedSpace:
+    """Hands out consecutive places in the order of numbers, whichever thread asks first."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._next = 0
+        self._has_failed = False
+        self._changed = threading.Condition()
+
+    def reserve(self, number: int, size: int) -> int:
+        """Where the part with this number begins; waits until those before have theirs."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._next == number or self._has_failed)
+            if self._has_failed:
+                raise RuntimeError("another part failed")
+            offset = self.size
+            self.size += size
+            self._next += 1
+            self._changed.notify_all()
+            return offset
+
+    @contextmanager
+    def failing_together(self) -> Iterator[None]:
+        """If one thread fails, none may wait for it for ever."""
+        try:
+            yield
+        except BaseException:
+            with self._changed:
+                self._has_failed = True
+                self._changed.notify_all()
+            raise
