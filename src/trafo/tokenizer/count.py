@@ -19,7 +19,7 @@ from trafo.tokenizer.kernels.utf8 import Bytes
 from trafo.tokenizer.kernels.word_table import SLOT, WordTable, new_batch, new_table, rehash
 from trafo.tokenizer.scan import Scanner
 
-_FIRST_CAPACITY = 1 << 16  # slots: small tables stay in the cache
+_FIRST_CAPACITY = 1 << 14  # slots: small tables stay in the cache, and in little memory
 _FIRST_ARENA = 1 << 16
 _ONE_EACH = np.zeros(0, np.int64)
 

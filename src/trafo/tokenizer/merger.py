@@ -53,33 +53,39 @@ class Merger:
             numbers, ends = segmenter.segment(words)
             self._merges[: 2 * len(known)] = segmenter.merges.ravel()
         self._cells = np.empty(2 * num_cells, np.int32)
-        num_pairs, num_places = self._find_pairs(numbers, ends, words.counts)
+        num_symbols = NUM_BYTES + len(known)
+        num_pairs, num_places = self._find_pairs(numbers, ends, words.counts, num_symbols)
         self._heap = Heap(
             np.empty(len(self._pairs.left), np.int64), np.empty_like(self._pairs.left)
         )
         heap_size = fill_heap(self._heap, num_pairs, self._pairs, self._symbols)
         self._state = np.array(
-            [len(known), num_pairs, num_places, heap_size, NUM_BYTES + len(known)], np.int64
+            [len(known), num_pairs, num_places, heap_size, num_symbols], np.int64
         )
 
     def _find_pairs(
-        self, numbers: NDArray[Any], ends: NDArray[np.int64], counts: NDArray[np.int64]
+        self,
+        numbers: NDArray[Any],
+        ends: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        num_symbols: int,
     ) -> tuple[int, int]:
         """Lay the words out and list the places of their pairs; the numbers of both."""
-        capacity = max(_NUM_BYTE_PAIRS, 0 if numbers.dtype == np.uint8 else len(numbers))
+        capacity = max(_NUM_BYTE_PAIRS, min(num_symbols * num_symbols, len(numbers)))
         self._pairs = _new_pairs(capacity)
         pair_ids = np.full(4 << capacity.bit_length(), NO_MERGE, np.uint64)
         length = self._symbols.length
         num_pairs = lay_out(numbers, ends, counts, length, self._cells, pair_ids, self._pairs)
+        del pair_ids  # large, and no longer needed
         num_places, longest = int(self._pairs.size.sum()), int(self._pairs.size.max())
         self._places = Places(
             np.empty(3 * num_places, np.uint32), np.empty(3 * num_places, np.int64)
         )
         list_places(self._cells, counts, length, self._pairs, num_pairs, self._places)
-        num_symbols = NUM_BYTES + self._most + 1
+        most_symbols = NUM_BYTES + self._most + 1
         self._births = Births(
-            np.full(num_symbols, NONE, np.int32),
-            np.full(num_symbols, NONE, np.int32),
+            np.full(most_symbols, NONE, np.int32),
+            np.full(most_symbols, NONE, np.int32),
             np.empty(2 * longest, np.int32),
             np.empty(2 * longest, np.uint32),
             np.empty(2 * longest, np.int64),
@@ -112,10 +118,11 @@ class Merger:
 
     def _grow(self, reason: int) -> None:
         if reason == PAIRS_FULL:
-            self._pairs = Pairs._make(_doubled(array) for array in self._pairs)
-            self._heap = Heap._make(_doubled(array) for array in self._heap)
+            full: list[NDArray[Any]] = [*self._pairs, *self._heap]
         else:
-            self._symbols = self._symbols._replace(text=_doubled(self._symbols.text))
+            full = [self._symbols.text]
+        for array in full:  # in place: the system moves a large one without a second copy
+            array.resize(2 * array.size, refcheck=False)
 
     def _result(self) -> list[Merge]:
         num_merges, num_symbols = int(self._state[0]), int(self._state[4])
@@ -133,12 +140,6 @@ def _new_pairs(capacity: int) -> Pairs:
         np.zeros(capacity, np.int64),
         np.zeros(capacity, np.int64),
     )
-
-
-def _doubled(array: NDArray[Any]) -> NDArray[Any]:
-    larger = np.empty(2 * array.size, array.dtype)
-    larger[: array.size] = array
-    return larger
 
 
 def _symbols_of(known: Sequence[Merge], most_merges: int) -> Symbols:

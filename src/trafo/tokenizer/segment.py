@@ -9,8 +9,13 @@ from numpy.typing import NDArray
 
 from trafo.tokenizer.count import WordCounts
 from trafo.tokenizer.encode import Merges
-from trafo.tokenizer.kernels.bpe import SCRATCH_PER_BYTE, SHORT
-from trafo.tokenizer.kernels.segment import add_pairs, best_pairs, segment_words
+from trafo.tokenizer.kernels.bpe import NO_MERGE, SCRATCH_PER_BYTE, SHORT, MergeTable
+from trafo.tokenizer.kernels.segment import (
+    add_frequent_pairs,
+    add_pairs,
+    best_pairs,
+    segment_words,
+)
 
 NUM_BYTES = 256
 
@@ -50,11 +55,52 @@ class Segmenter:
         best_pairs(words.text, words.ends, *self._tables(), ids, scratch, buckets, best)
         return best
 
+    def add_frequent_pairs(
+        self, words: WordCounts, buckets: Buckets, least: int, table: MergeTable, used: int
+    ) -> int:
+        """Count the pairs whose bucket holds `least` or more in a table: the entries in use, or -1.
+
+        The table is one of `new_pair_table`; -1 says that it is too small.
+        """
+        ids = np.empty(_longest(words), np.uint32)
+        scratch = self._scratch(words)
+        return int(
+            add_frequent_pairs(
+                words.text,
+                words.ends,
+                words.counts,
+                *self._tables(),
+                ids,
+                scratch,
+                buckets,
+                least,
+                table,
+                used,
+            )
+        )
+
     def _tables(self) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
         return self._merges.byte_ids, self._merges.table
 
     def _scratch(self, words: WordCounts) -> NDArray[np.int64]:
         return np.empty(SCRATCH_PER_BYTE * max(SHORT, _longest(words)), np.int64)
+
+
+def new_pair_table(num_pairs: int) -> MergeTable:
+    """An empty table for at least so many pairs: two symbols in one number -> count."""
+    return np.full(4 << max(4, num_pairs.bit_length()), NO_MERGE, np.uint64)
+
+
+def pairs_of(table: MergeTable) -> tuple[NDArray[np.uint32], NDArray[np.uint32], Buckets]:
+    """The left symbols, right symbols and counts in a table."""
+    keys, counts = table.reshape(-1, 2).T
+    taken = counts != NO_MERGE
+    keys = keys[taken]
+    return (
+        (keys >> np.uint64(32)).astype(np.uint32),
+        keys.astype(np.uint32),
+        counts[taken].astype(np.int64),
+    )
 
 
 def _longest(words: WordCounts) -> int:

@@ -20,12 +20,13 @@ from trafo.errors import InputError
 from trafo.runtime.memory import peak_memory
 from trafo.runtime.phases import PhaseTimer
 from trafo.runtime.progress import progress
+from trafo.runtime.sizes import format_size
 from trafo.tokenizer.chunks import Chunker
 from trafo.tokenizer.count import WordCounter, WordCounts, concatenate_counts, merge_counts
 from trafo.tokenizer.count_files import FileCounter
 from trafo.tokenizer.count_store import CountStore
 from trafo.tokenizer.kernels.utf8 import first_invalid
-from trafo.tokenizer.merge_rounds import BYTES_PER_BYTE, merge_in_rounds
+from trafo.tokenizer.merge_rounds import merge_in_rounds, merging_memory
 from trafo.tokenizer.merger import Merge, Merger
 from trafo.tokenizer.parts import TokenizerParts
 from trafo.tokenizer.patterns import pattern_regex
@@ -36,6 +37,7 @@ from trafo.tokenizer.specials import SpecialTokens
 from trafo.tokenizer.workers import at_least_one, checked_workers
 
 NUM_BYTES = 256
+LEAST_MEMORY = 16 << 20  # what training takes in any case, and for each worker
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def train_tokenizer(
         if work_dir is not None:
             key = _key(inputs, pattern, special_tokens, field, errors)
             store = stack.enter_context(CountStore(Path(work_dir), key))
-        most_memory = None if max_memory is None else max_memory // 4
+        most_memory = None if max_memory is None else max_memory // 8
         counter = FileCounter(sources, chunker, pattern, workers, store, most_memory)
         total = sum(source.size for source in sources)
         with (
@@ -146,8 +148,8 @@ class _Counts:
     def merges(
         self, num_merges: int, max_memory: int | None, advance: Callable[[int], None]
     ) -> list[Merge]:
-        needed = BYTES_PER_BYTE * (self.num_bytes + self.num_distinct)
-        if max_memory is not None and needed > max_memory // 2:
+        needed = merging_memory(self.num_bytes, self.num_distinct, num_merges)
+        if max_memory is not None and needed > 3 * max_memory // 4:
             return merge_in_rounds(self.parts, num_merges, max_memory, advance)
         return Merger(concatenate_counts(self.parts()), num_merges).run(advance)
 
@@ -162,9 +164,17 @@ def _load_kernels(pattern: str) -> None:
 
 
 def _smaller(workers: int, chunk_size: int, max_memory: int) -> tuple[int, int]:
-    """As many workers and as large chunks as the memory allows: each worker has a few chunks."""
-    workers = max(1, min(workers, max_memory // (16 << 20)))
-    return workers, min(chunk_size, max(1 << 16, max_memory // (32 * workers)))
+    """As many workers and as large chunks as the memory allows.
+
+    Each worker has a few chunks, whose words may take 24 times their space in its table.
+    """
+    if max_memory < LEAST_MEMORY:
+        raise InputError(
+            f"max_memory is {format_size(max_memory)}",
+            hint=f"it must be at least {format_size(LEAST_MEMORY)}",
+        )
+    workers = min(workers, max_memory // LEAST_MEMORY)
+    return workers, min(chunk_size, max_memory // (256 * workers))
 
 
 def _num_merges(vocab_size: int, special_tokens: Sequence[str]) -> int:

@@ -3,7 +3,16 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from trafo.tokenizer.kernels.bpe import SHORT, Ids, MergeTable, Scratch, encode_long, encode_short
+from trafo.tokenizer.kernels.bpe import (
+    NO_MERGE,
+    SHORT,
+    Ids,
+    MergeTable,
+    Scratch,
+    encode_long,
+    encode_short,
+    merge_slot,
+)
 from trafo.tokenizer.kernels.compile import kernel, part
 from trafo.tokenizer.kernels.scan_gpt2 import Ends
 from trafo.tokenizer.kernels.utf8 import Bytes
@@ -107,3 +116,41 @@ def gather_words(text: Bytes, ends: Ends, chosen: Int64s, out: Bytes, out_ends: 
             out[size] = text[i]
             size += 1
         out_ends[index] = size
+
+
+@kernel
+def add_frequent_pairs(
+    text: Bytes,
+    ends: Ends,
+    counts: Int64s,
+    byte_ids: Ids,
+    merges: MergeTable,
+    ids: Ids,
+    scratch: Scratch,
+    buckets: Int64s,
+    least: int,
+    table: MergeTable,
+    used: int,
+) -> int:
+    """Count the pairs whose bucket holds `least` or more, each by itself.
+
+    `table`: two symbols -> count, of which `used` are taken. Returns how many are now, or -1 if
+    more than half of it would be.
+    """
+    start = np.int64(0)
+    for word in range(ends.size):
+        number = _segment(text, start, ends[word] - start, byte_ids, merges, ids, scratch)
+        for i in range(number - 1):
+            if buckets[_bucket(ids[i], ids[i + 1], buckets.size)] < least:
+                continue
+            key = np.uint64(ids[i]) << np.uint64(32) | np.uint64(ids[i + 1])
+            slot = merge_slot(table, key)
+            if table[slot + 1] == NO_MERGE:
+                used += 1
+                if used > table.size // 4:
+                    return -1
+                table[slot] = key
+                table[slot + 1] = np.uint64(0)
+            table[slot + 1] += np.uint64(counts[word])
+        start = ends[word]
+    return used

@@ -1,0 +1,129 @@
+"""`max_memory` holds, with the address space limited by the system, and changes no merge."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trafo.errors import InputError
+from trafo.tokenizer.train import train_bpe
+
+# Kernels are loaded and threads have had their stacks before the space is measured. Then
+# each run has a process of its own, forked, that may take `max_memory` and the slack, no more.
+SCRIPT = """
+import json, os, resource, sys
+from pathlib import Path
+from trafo.runtime.memory import address_space
+from trafo.runtime.progress import set_quiet
+from trafo.tokenizer import train
+
+folder, text, vocab_size, runs = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+set_quiet(True)
+warm = folder / "warm.txt"
+warm.write_text("some words to load all kernels, and some more words " * 1000)
+train.train_bpe(warm, 300, num_workers=2)
+least, train.LEAST_MEMORY = train.LEAST_MEMORY, 1 << 18
+try:
+    train.train_bpe(warm, 300, num_workers=1, max_memory=1 << 18)  # by all ways of merging
+finally:
+    train.LEAST_MEMORY = least
+
+def in_child(limit, options):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if limit:
+                resource.setrlimit(resource.RLIMIT_AS, (address_space() + limit, -1))
+            _, merges = train.train_bpe(text, vocab_size, **options)
+            result = repr(merges)
+        except BaseException as error:
+            result = type(error).__name__ + ": " + str(error)
+        with os.fdopen(writer, "w") as file:
+            file.write(result)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        result = file.read()
+    os.waitpid(child, 0)
+    return result
+
+print(json.dumps([in_child(limit, options) for limit, options in json.loads(runs)]))
+"""
+
+SLACK = 4 << 20
+
+# So that what is freed goes back to the system, and what threads put aside does not hide anything.
+STRICT = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
+
+
+def results(
+    folder: Path, text: Path, vocab_size: int, runs: list[tuple[int, dict[str, Any]]]
+) -> list[str]:
+    """For each (limit on the space added, options): the merges, or the error."""
+    arguments = [str(folder), str(text), str(vocab_size), json.dumps(runs)]
+    run = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, **STRICT},
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    outcome: list[str] = json.loads(run.stdout)
+    return outcome
+
+
+def write_words(path: Path, number: int) -> Path:
+    """Distinct words, each a few times."""
+    rng = random.Random(0)
+    letters = "eeeeettttaaaooinnshrdlucmfwypvbgkqjxz"
+    words = ["".join(rng.choices(letters, k=rng.randint(3, 12))) for _ in range(number)]
+    path.write_text(" ".join(words + rng.sample(words, number)))
+    return path
+
+
+@pytest.mark.parametrize("num_workers", [2, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_limit_holds(tmp_path: Path, num_workers: int) -> None:
+    text = write_words(tmp_path / "text.txt", 200_000)
+    limit = 32 << 20
+    options = {"num_workers": num_workers}
+    free, held, without = results(
+        tmp_path,
+        text,
+        300,
+        [
+            (0, options),
+            (limit + SLACK, options | {"max_memory": limit}),
+            (limit + SLACK, options),
+        ],
+    )
+    assert held == free
+    assert "MemoryError" in without or "allocate" in without  # it does take more
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("megabytes", [16, 24, 48, 96, 200])
+def test_the_limit_holds_for_many_words(tmp_path: Path, megabytes: int) -> None:
+    text = write_words(tmp_path / "text.txt", 600_000)
+    limit = megabytes << 20
+    free, held, without = results(
+        tmp_path,
+        text,
+        500,
+        [(0, {}), (limit + SLACK, {"max_memory": limit}), (limit + SLACK, {})],
+    )
+    assert held == free
+    assert "MemoryError" in without or "allocate" in without
+
+
+def test_too_little_is_refused_at_once(tmp_path: Path) -> None:
+    text = write_words(tmp_path / "text.txt", 10)
+    with pytest.raises(InputError, match=r"max_memory is 1\.05 MB; it must be at least 16\.8 MB"):
+        train_bpe(text, 300, max_memory=1 << 20)
