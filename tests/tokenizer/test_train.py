@@ -41,7 +41,7 @@ def documents() -> list[str]:
 
 
 DOCUMENTS = documents()
-VOCAB_SIZE = 700
+VOCAB_SIZE = 450
 
 
 def write(path: Path, data: str | bytes) -> Path:

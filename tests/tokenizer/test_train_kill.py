@@ -1,0 +1,246 @@
+"""Training killed at any instant and run again gives the same merges, and goes on."""
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trafo.tokenizer import count_files
+from trafo.tokenizer.count_store import CountStore
+from trafo.tokenizer.reading import Position, Read
+from trafo.tokenizer.reference import train_bpe_reference
+from trafo.tokenizer.train import train_bpe
+
+END = "<|endoftext|>"
+SLOW = pytest.mark.slow
+
+# One process that has everything loaded forks one child for each run: so a run begins at once.
+DRIVER = """
+import json, os, random, signal, sys, threading, time
+from pathlib import Path
+from trafo.tokenizer import count_files, count_store
+from trafo.tokenizer.train import train_bpe
+
+mode, folder = sys.argv[1], Path(sys.argv[2])
+options = json.loads(sys.argv[3])
+count_files.SECONDS_BETWEEN_SAVES = 0.0 if mode == "steps" else 0.02
+warm = folder / "warm.txt"
+warm.write_text("some words to load all kernels")
+train_bpe(warm, 260, work_dir=folder / "warm")
+train_bpe(warm, 260, max_memory=1 << 26)
+
+def note_start(path):
+    # Write down where reading begins.
+    read_all = count_files.read_all
+    def noting(sources, chunker, start):
+        path.with_suffix(".new").write_text(str(start.num_bytes))
+        os.rename(path.with_suffix(".new"), path)
+        return read_all(sources, chunker, start)
+    count_files.read_all = noting
+
+def in_child(prepare=lambda: None):
+    # A process that trains.
+    (folder / "start").write_text("-1")  # if nothing at all is read
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # outlives nobody
+        try:
+            note_start(folder / "start")
+            prepare()
+            _, merges = train_bpe(
+                folder / "in", 400, ["<|endoftext|>"], work_dir=folder / "work", **options
+            )
+            (folder / "merges").write_text(json.dumps([[a.hex(), b.hex()] for a, b in merges]))
+            os._exit(0)
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(1)
+    return child
+
+def status_of(child):
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+def start():
+    return int((folder / "start").read_text())
+
+def clean():
+    (folder / "merges").unlink(missing_ok=True)
+    for path in (folder / "work").glob("*"):
+        path.unlink()
+
+def die_at(step):
+    # Count the calls that change something on disk, and die before or behind one.
+    calls = 0
+    lock = threading.Lock()
+    def counted(owner, name):
+        original = getattr(owner, name)
+        def call(*args, **kwargs):
+            nonlocal calls
+            with lock:
+                calls += 1
+                is_last = calls == step
+            if is_last and step % 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = original(*args, **kwargs)
+            if is_last:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+        setattr(owner, name, call)
+    def prepare():
+        for owner, name in (
+            (os, "fsync"), (Path, "replace"), (Path, "unlink"), (Path, "mkdir"),
+            (count_store, "_write_words"), (count_store.CountStore, "join_runs"),
+        ):
+            counted(owner, name)
+    return prepare
+
+results = []
+if mode == "steps":
+    step = 1
+    while True:
+        clean()
+        status = status_of(in_child(die_at(step)))
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL, status
+        assert status_of(in_child()) == 0
+        results.append((start(), (folder / "merges").read_text()))
+        step += int(sys.argv[4])
+else:
+    rng = random.Random(int(sys.argv[4]))
+    for _ in range(5):
+        child = in_child()
+        time.sleep(rng.uniform(0.05, 0.6))
+        os.kill(child, signal.SIGKILL)
+        results.append((start(), "" if status_of(child) else (folder / "merges").read_text()))
+    assert status_of(in_child()) == 0
+    results.append((start(), (folder / "merges").read_text()))
+print(json.dumps(results))
+"""
+
+
+def drive(mode: str, folder: Path, number: int, **options: Any) -> list[tuple[int, list[Any]]]:
+    """Run the driver; for each run: where reading began, and the merges if it came to an end."""
+    run = subprocess.run(
+        [sys.executable, "-c", DRIVER, mode, str(folder), json.dumps(options), str(number)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    results = json.loads(run.stdout)
+    return [(start, json.loads(merges) if merges else []) for start, merges in results]
+
+
+def text(num_words: int, seed: int = 5) -> str:
+    rng = random.Random(seed)
+    words = ["".join(rng.choices("etaoinsé中", k=rng.randint(1, 9))) for _ in range(2000)]
+    return " ".join(rng.choices([*words, END, "\n"], k=num_words))
+
+
+def write_inputs(folder: Path, num_words: int) -> list[list[str]]:
+    """Two files; the merges by the plain algorithm."""
+    (folder / "in").mkdir()
+    texts = [text(num_words, seed) for seed in (1, 2)]
+    for i, each in enumerate(texts):
+        (folder / "in" / f"{i}.txt").write_text(each)
+    merges = train_bpe_reference(END.join(texts), 400, [END])[1]
+    return [[a.hex(), b.hex()] for a, b in merges]
+
+
+@pytest.mark.parametrize(("num_workers", "every"), [(2, 41), pytest.param(1, 7, marks=SLOW)])
+def test_killed_at_steps_that_change_the_disk(tmp_path: Path, num_workers: int, every: int) -> None:
+    expected = write_inputs(tmp_path, 500)
+    # Not every step: a run of counts is 32 files, all alike.
+    results = drive("steps", tmp_path, every, chunk_size=3000, num_workers=num_workers)
+    assert len(results) > 4
+    assert all(merges == expected for _, merges in results)
+    starts = [start for start, _ in results]
+    assert any(start > 0 for start in starts)  # went on in the middle
+    assert -1 in starts  # killed when all was counted
+
+
+@pytest.mark.parametrize("options", [{}, {"max_memory": 24 << 20}], ids=["plain", "max_memory"])
+def test_killed_at_random_instants(tmp_path: Path, options: dict[str, int]) -> None:
+    expected = write_inputs(tmp_path, 100_000)
+    *kills, (last_start, last_merges) = drive(
+        "random", tmp_path, 3, chunk_size=5000, num_workers=2, **options
+    )
+    assert last_merges == expected
+    assert all(merges in ([], expected) for _, merges in kills)
+    assert sum(not merges for _, merges in kills) >= 2  # really killed
+    assert last_start != 0  # went on, or had nothing left to read
+    starts = [start for start, _ in kills]
+    assert -1 in starts or starts == sorted(starts)  # none lost what an earlier one had saved
+
+
+class InterruptedHereError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("after", [1, 8])
+def test_an_error_in_the_middle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_workers: int, after: int
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(text(3000))
+    monkeypatch.setattr(count_files, "SECONDS_BETWEEN_SAVES", 0.0)
+    read_all = count_files.read_all
+
+    def interrupted(*args: Any) -> Iterator[Read]:
+        for i, read in enumerate(read_all(*args)):
+            if i == after:
+                raise InterruptedHereError
+            yield read
+
+    options = {"work_dir": tmp_path / "work", "chunk_size": 2000, "num_workers": num_workers}
+    monkeypatch.setattr(count_files, "read_all", interrupted)
+    with pytest.raises(InterruptedHereError):
+        train_bpe(path, 320, [END], **options)
+
+    starts: list[Position] = []
+
+    def noting(sources: Any, chunker: Any, start: Position) -> Iterator[Read]:
+        starts.append(start)
+        return read_all(sources, chunker, start)
+
+    monkeypatch.setattr(count_files, "read_all", noting)
+    # Another chunk size and number of workers may go on with it.
+    options |= {"chunk_size": 1234, "num_workers": 3 - num_workers}
+    result = train_bpe(path, 320, [END], **options)
+    assert result == train_bpe_reference(path.read_text(), 320, [END])
+    assert starts[0].offset > 1000 * (after - 1)
+    train_bpe(path, 330, [END], **options)
+    assert len(starts) == 1 or starts[1].is_complete
+
+
+def test_saving_takes_what_all_threads_have_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every save, the counts are those of the text up to the saved position, no more."""
+    path = tmp_path / "a.txt"
+    path.write_text(text(2000).replace(END, ""))
+    monkeypatch.setattr(count_files, "SECONDS_BETWEEN_SAVES", 0.0)
+    data = path.read_bytes()
+    seen: list[int] = []
+    add_run = CountStore.add_run
+
+    def checked(store: CountStore, counters: Any, position: Position) -> None:
+        add_run(store, counters, position)
+        size = sum(
+            len(word) * count for part in store.parts() for word, count in part.to_dict().items()
+        )
+        assert size == position.num_bytes
+        seen.append(size)
+
+    monkeypatch.setattr(CountStore, "add_run", checked)
+    train_bpe(path, 300, work_dir=tmp_path / "work", chunk_size=2000, num_workers=3)
+    assert seen[-1] == len(data)
+    assert len(seen) > 5
