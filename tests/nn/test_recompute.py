@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn as torch_nn
 
-from trafo.nn import FeedForward, LayerNorm, RMSNorm, SwiGLU
+from trafo.nn import FeedForward, LayerNorm, RMSNorm, SwiGLU, recompute
 from trafo.nn.recompute import recomputed, recomputed_linear
 
 
@@ -30,6 +30,18 @@ def test_the_product_after_the_formula_too(agree):
     agree(lambda w, *xs: recomputed_linear(formula, w, *xs), plain, inputs, atol=1e-6, rtol=1e-5)
     leaves = [x.double().requires_grad_() for x in inputs]
     assert torch.autograd.gradgradcheck(lambda w, *xs: recomputed_linear(formula, w, *xs), leaves)
+
+
+@pytest.mark.parametrize("block_numbers", [1, 4, 12, 20, 1000])
+@pytest.mark.parametrize("lead", [(), (1,), (7,), (2, 3), (0,)])
+def test_blocks_of_rows_change_nothing(agree, monkeypatch, block_numbers, lead):
+    monkeypatch.setattr(recompute, "_BLOCK_NUMBERS", block_numbers)
+    inputs = [torch.randn(5, 4), *(torch.randn(*lead, 4) for _ in range(3))]
+
+    def plain(weight, *xs):
+        return formula(*xs) @ weight.T
+
+    agree(lambda w, *xs: recomputed_linear(formula, w, *xs), plain, inputs, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("learning", ["weight", "input"])
