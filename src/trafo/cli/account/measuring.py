@@ -6,6 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+_FOOTNOTE = """\
+measured: physical memory above what the process held before, freed memory returned at once
+(MALLOC_MMAP_THRESHOLD_=65536); left as it is, the C library keeps some of it for later"""
+
 if TYPE_CHECKING:
     from trafo.account import Measurement, Shape
     from trafo.cli.account.command import Options
@@ -46,4 +50,4 @@ def _show(measurements: Sequence[Measurement]) -> None:
     for m in measurements:
         sizes = format_size(m.predicted), format_size(m.measured)
         table.add_row(m.name, *sizes, f"{100 * m.error:+.1f} %")
-    print_parts(table)
+    print_parts(table, _FOOTNOTE)
