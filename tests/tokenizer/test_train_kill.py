@@ -113,9 +113,13 @@ if mode == "steps":
         step += int(sys.argv[4])
 else:
     rng = random.Random(int(sys.argv[4]))
+    began = time.monotonic()
+    assert status_of(in_child()) == 0
+    whole = time.monotonic() - began
+    clean()
     for _ in range(5):
         child = in_child()
-        time.sleep(rng.uniform(0.05, 0.6))
+        time.sleep(rng.uniform(0.1, 0.5) * whole)
         os.kill(child, signal.SIGKILL)
         results.append((start(), "" if status_of(child) else (folder / "merges").read_text()))
     assert status_of(in_child()) == 0
@@ -174,7 +178,7 @@ def test_killed_at_random_instants(tmp_path: Path, options: dict[str, int]) -> N
     )
     assert last_merges == expected
     assert all(merges in ([], expected) for _, merges in kills)
-    assert sum(not merges for _, merges in kills) >= 2  # really killed
+    assert not kills[0][1]  # really killed
     assert last_start != 0  # went on, or had nothing left to read
     starts = [start for start, _ in kills]
     assert -1 in starts or starts == sorted(starts)  # none lost what an earlier one had saved
