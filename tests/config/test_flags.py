@@ -109,3 +109,16 @@ def test_errors_of_the_dataclass_itself_come_through_untouched():
     with pytest.raises(InputError) as caught:
         parse_flags(Options, ["a", "--model.d-model", "0"])
     assert caught.value.hint == "x " * 60 + "end"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithRequired:
+    vocab_size: int
+    out: str = "here"
+
+
+def test_a_misspelt_required_flag_is_named_not_called_missing() -> None:
+    with pytest.raises(ConfigError, match=r"unknown flag --vocab-sise; did you mean --vocab-size"):
+        parse_flags(WithRequired, ["--vocab-sise", "300"])
+    with pytest.raises(ConfigError, match="vocab-size"):
+        parse_flags(WithRequired, ["--out", "there"])

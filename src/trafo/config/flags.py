@@ -38,7 +38,7 @@ def parse_flags(
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise _refusal(cls, stop, complaint.getvalue()) from None
+        raise _refusal(cls, flags, stop, complaint.getvalue()) from None
     instance, unknown = parsed
     if unknown:
         raise _unknown(cls, unknown)
@@ -55,6 +55,12 @@ def _unknown(cls: type, arguments: Sequence[str]) -> ConfigError:
     return ConfigError(f"unknown flag {name}", hint=hint)
 
 
+def _not_known(cls: type, flags: Sequence[str]) -> list[str]:
+    known = {*_known_flags(cls), "--help"}
+    names = (flag.partition("=")[0].replace("_", "-") for flag in flags if flag.startswith("--"))
+    return [name for name in names if name not in known]
+
+
 def _known_flags(cls: type) -> list[str]:
     settings = fields_table(cls)
     negations = [
@@ -65,7 +71,7 @@ def _known_flags(cls: type) -> list[str]:
     return [setting.flag for setting in settings] + ["--" + name for name in negations]
 
 
-def _refusal(cls: type, stop: SystemExit, box: str) -> TrafoError:
+def _refusal(cls: type, flags: Sequence[str], stop: SystemExit, box: str) -> TrafoError:
     """The error behind tyro's exit: our own, raised by a dataclass, or the text in tyro's box."""
     cause: BaseException | None = stop
     while cause is not None:
@@ -75,6 +81,9 @@ def _refusal(cls: type, stop: SystemExit, box: str) -> TrafoError:
     text = _text_in_box(box)
     bad_value = _BAD_VALUE.fullmatch(text)
     if bad_value is None:
+        # A required flag that is misspelt looks missing; the misspelling says more.
+        if misspelt := _not_known(cls, flags):
+            return _unknown(cls, misspelt)
         return ConfigError(text[:1].lower() + text[1:], hint="see --help")
     types = {setting.flag: setting.type for setting in fields_table(cls)}
     flag, reason = bad_value.groups()
