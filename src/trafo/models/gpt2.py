@@ -31,15 +31,25 @@ class GPT2Config:
     """The shape of a GPT-2; the defaults are its smallest size."""
 
     vocab_size: int = 50_257
+    """ids that the model knows; the tokenizer's number of tokens"""
     context_length: int = 1024
+    """tokens that it sees at once"""
     d_model: int = 768
+    """numbers that stand for a token on its way through the layers"""
     num_layers: int = 12
+    """blocks of attention and feed-forward"""
     num_heads: int = 12
-    d_ff: int | None = None  # None: 4 d_model
+    """attentions side by side in a layer; each takes an equal part of d_model"""
+    d_ff: int | None = None
+    """width of the feed-forward part; none: 4 d_model"""
     tied_head: bool = True
+    """the embedding table is the head too"""
     norm_eps: float = 1e-5
+    """added to the variance that a norm divides by"""
     dropout: float = 0.0
+    """share of numbers that training sets to 0"""
     kernel: Kernel = "fused"
+    """how attention is computed; the numbers are the same"""
 
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "context_length", "d_model", "num_layers", "num_heads")

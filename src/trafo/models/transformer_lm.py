@@ -42,23 +42,41 @@ class TransformerLMConfig:
     """The shape of a TransformerLM and its switches."""
 
     vocab_size: int = 10_000
+    """ids that the model knows; the tokenizer's number of tokens"""
     context_length: int = 256
+    """tokens that it sees at once"""
     d_model: int = 512
+    """numbers that stand for a token on its way through the layers"""
     num_layers: int = 4
+    """blocks of attention and feed-forward"""
     num_heads: int = 16
-    d_ff: int | None = None  # None: 8/3 d_model for SwiGLU, 4 d_model for the others
+    """attentions side by side in a layer; each takes an equal part of d_model"""
+    d_ff: int | None = None
+    """width of the feed-forward part; none: 8/3 d_model for swiglu, 4 d_model for the others"""
     rope_theta: float = 10_000.0
+    """base of the rotary angles: larger ones turn more slowly and reach further"""
     norm_placement: NormPlacement = "pre"
+    """norm before each sublayer, after it (as in 2017), or not at all"""
     norm: NormName = "rmsnorm"
+    """by the root of the mean square, or by mean and variance with a shift"""
     norm_eps: float = 1e-5
+    """added to what a norm divides by, before the root"""
     positions: PositionsName = "rope"
+    """turned into queries and keys, none, added waves, or added trained vectors"""
     feed_forward: FeedForwardName = "swiglu"
+    """what bends between its matrices; swiglu has a third one, that gates"""
     tied_head: bool = False
-    num_kv_heads: int | None = None  # None: as many as heads
+    """the embedding table is the head too"""
+    num_kv_heads: int | None = None
+    """key/value heads, each shared by as many heads; none: one for each head"""
     qk_norm: bool = False
-    window: int | None = None  # None: attend to everything before
+    """norm queries and keys, so that scores cannot grow"""
+    window: int | None = None
+    """attend to this many tokens back only; none: to everything before"""
     dropout: float = 0.0
-    kernel: Kernel = "fused"  # how attention is computed; the numbers are the same
+    """share of numbers that training sets to 0"""
+    kernel: Kernel = "fused"
+    """how attention is computed; the numbers are the same"""
 
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "context_length", "d_model", "num_layers", "num_heads")
