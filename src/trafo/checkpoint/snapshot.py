@@ -1,0 +1,141 @@
+"""A model and its optimizers <-> named tensors and numbers, whole, wherever they are sharded.
+
+Everything is named after the parameter it belongs to. Under FSDP a parameter is a `DTensor` of
+which each rank holds a part: `take` puts the parts together (all ranks must call it), `restore`
+deals them out again. So what two ranks have written one rank can read, and the reverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from trafo.errors import FormatError
+
+_RNG = "rng/torch"
+
+
+@dataclass
+class Snapshot:
+    """What has to be kept of a training besides its config."""
+
+    weights: dict[str, Tensor]
+    """the model's state dict; a tensor that two names share is there once"""
+    moments: dict[str, Tensor]
+    """`<parameter>/<key>` of each tensor an optimizer keeps, and the state of the generator"""
+    numbers: dict[str, Any] = field(default_factory=dict)
+    """`<parameter>/<key>` of each number an optimizer keeps, such as AdamW's t"""
+
+
+def take(model: Module, optimizers: Iterable[Optimizer]) -> Snapshot:
+    """All of it on the CPU; perhaps the live tensors: write them before training goes on."""
+    snapshot = Snapshot(_weights(model), {_RNG: torch.get_rng_state()})
+    for name, state in _states_by_name(model, optimizers):
+        for key, value in state.items():
+            if isinstance(value, Tensor):
+                snapshot.moments[f"{name}/{key}"] = _whole(value)
+            else:
+                snapshot.numbers[f"{name}/{key}"] = value
+    return snapshot
+
+
+@torch.no_grad()
+def restore(snapshot: Snapshot, model: Module, optimizers: Iterable[Optimizer]) -> None:
+    """Put everything back in its place."""
+    restore_weights(snapshot.weights, model)
+    moments = dict(snapshot.moments)
+    torch.set_rng_state(moments.pop(_RNG))
+    owners = _optimizers_by_name(model, optimizers)
+    parameters = dict(model.named_parameters())
+    for optimizer in {id(owner): owner for owner in owners.values()}.values():
+        optimizer.state.clear()
+    for place, value in (moments | snapshot.numbers).items():
+        name, _, key = place.rpartition("/")
+        if name not in owners:
+            raise FormatError(f"the checkpoint has a state for {name}, the optimizer does not")
+        state = owners[name].state[parameters[name]]
+        if isinstance(value, Tensor):
+            value = _dealt_out(value.to(parameters[name].device), parameters[name])
+        state[key] = value
+
+
+@torch.no_grad()
+def restore_weights(weights: dict[str, Tensor], model: Module) -> None:
+    """Fill the model's own tensors; every one must be there in its shape."""
+    own = _own_tensors(model)
+    if problem := _difference(weights, own):
+        raise FormatError(
+            f"does not fit this model: {problem}",
+            hint="build it from the config that the checkpoint was made with",
+        )
+    for name, tensor in own.items():
+        tensor.copy_(_dealt_out(weights[name].to(tensor.device), tensor))
+
+
+def _weights(model: Module) -> dict[str, Tensor]:
+    return {name: _whole(tensor) for name, tensor in _own_tensors(model).items()}
+
+
+def _own_tensors(model: Module) -> dict[str, Tensor]:
+    """The state dict with each tensor once: a tied one goes by its first name."""
+    once: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        once.setdefault(id(tensor), (name, tensor))
+    return dict(once.values())
+
+
+def _difference(theirs: dict[str, Tensor], own: dict[str, Tensor]) -> str | None:
+    if missing := sorted(own.keys() - theirs.keys()):
+        return f"{missing[0]} is missing"
+    if unknown := sorted(theirs.keys() - own.keys()):
+        return f"{unknown[0]} is not known here"
+    for name, tensor in own.items():
+        if tensor.shape != theirs[name].shape:
+            return f"{name} is {tuple(theirs[name].shape)}, not {tuple(tensor.shape)}"
+    return None
+
+
+def _states_by_name(
+    model: Module, optimizers: Iterable[Optimizer]
+) -> list[tuple[str, dict[str, Any]]]:
+    owners = _optimizers_by_name(model, optimizers)
+    return [
+        (name, owners[name].state[parameter])
+        for name, parameter in model.named_parameters()
+        if name in owners and parameter in owners[name].state
+    ]
+
+
+def _optimizers_by_name(model: Module, optimizers: Iterable[Optimizer]) -> dict[str, Optimizer]:
+    owner = {
+        id(parameter): optimizer
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+    return {
+        name: owner[id(parameter)]
+        for name, parameter in model.named_parameters()
+        if id(parameter) in owner
+    }
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach()
+    if isinstance(tensor, DTensor):
+        tensor = tensor.full_tensor()
+    return tensor.cpu().contiguous()
+
+
+def _dealt_out(whole: Tensor, like: Tensor) -> Tensor:
+    """This rank's part, where `like` is sharded and the value belongs to all of it."""
+    if isinstance(like, DTensor) and whole.shape == like.shape:
+        return distribute_tensor(whole, like.device_mesh, like.placements)
+    return whole

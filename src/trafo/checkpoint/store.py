@@ -1,0 +1,258 @@
+"""The checkpoints of a run: a folder for each, complete or not there, checked when read.
+
+    checkpoints/
+      step-00000500/
+        model.safetensors      the weights; the header says which model they belong to
+        training.safetensors   what the optimizers keep, and the generator's state
+        state.json             numbers: the step, the plan, the optimizers' counters
+        manifest.json          written last: size and SHA-256 of each of the others
+      best.json                which step was best so far
+
+A checkpoint is written beside the others, forced to disk and renamed. The newest few and the best
+one stay. Nothing is ever unpickled: the files are safetensors and JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from trafo.checkpoint.snapshot import Snapshot
+from trafo.errors import FormatError, InputError
+from trafo.runtime.atomic import atomic_folder, atomic_write, storage_errors
+from trafo.runtime.console import say
+
+MANIFEST = "manifest.json"
+_MODEL, _TRAINING, _STATE = "model.safetensors", "training.safetensors", "state.json"
+_BEST = "best.json"
+_FORMAT = "trafo checkpoint 1"
+_NAME = re.compile(r"step-(\d{8,})")
+_SYSTEM_ERROR = re.compile(r"os error (\d+)")
+_LEFTOVER = re.compile(r"\.step-\d{8,}\.[0-9a-f]+\.tmp")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint, read and found sound."""
+
+    step: int
+    path: Path
+    snapshot: Snapshot
+    state: dict[str, Any]
+    model: dict[str, Any]
+
+
+class CheckpointStore:
+    """The folder of a run's checkpoints. One process writes to it."""
+
+    def __init__(self, folder: str | Path, keep: int = 2) -> None:
+        self.folder = Path(folder)
+        self.keep = keep
+
+    def save(
+        self,
+        step: int,
+        snapshot: Snapshot,
+        state: dict[str, Any],
+        model: dict[str, Any],
+        *,
+        is_best: bool = False,
+    ) -> Path:
+        """Write a checkpoint, then let go of those that need not stay."""
+        with storage_errors(self.folder, "making the folder"):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.path(step)
+        with atomic_folder(path, marker=MANIFEST) as new:
+            _write_tensors(new / _MODEL, snapshot.weights, {"model": json.dumps(model)})
+            _write_tensors(new / _TRAINING, snapshot.moments)
+            _write_json(new / _STATE, state | {"numbers": snapshot.numbers})
+            _write_json(new / MANIFEST, _manifest(new, step))
+        if is_best:
+            with atomic_write(self.folder / _BEST, "w") as file:
+                json.dump({"step": step}, file)
+        self._forget_old()
+        return path
+
+    def steps(self) -> list[int]:
+        """The steps of which there is a finished checkpoint, in order."""
+        if not self.folder.is_dir():
+            return []
+        return sorted(
+            int(match[1])
+            for path in self.folder.iterdir()
+            if (match := _NAME.fullmatch(path.name)) and (path / MANIFEST).is_file()
+        )
+
+    @property
+    def best_step(self) -> int | None:
+        """The step marked as best, if its checkpoint is there."""
+        try:
+            step = json.loads((self.folder / _BEST).read_text())["step"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return step if step in self.steps() else None
+
+    def newest(self) -> Checkpoint:
+        """The newest sound checkpoint; a damaged one is named and the one before it is taken."""
+        return self.newest_read_by(read_checkpoint)
+
+    def newest_read_by(self, read: Callable[[Path], T]) -> T:
+        """As `newest`, for whoever needs only a part of it."""
+        for step in reversed(self.steps()):
+            try:
+                return read(self.path(step))
+            except FormatError as error:
+                say(f"{error}; going back to the checkpoint before it")
+        raise InputError(
+            "holds no checkpoint that can be used",
+            where=str(self.folder),
+            hint="start the training anew",
+        )
+
+    def path(self, step: int) -> Path:
+        """Where the checkpoint of a step is, or would be."""
+        return self.folder / f"step-{step:08d}"
+
+    def remove_leftovers(self) -> None:
+        """Delete what a killed writer left behind. Only for the one who writes here."""
+        for path in self._entries():
+            unfinished = _NAME.fullmatch(path.name) and not (path / MANIFEST).is_file()
+            if unfinished or _LEFTOVER.fullmatch(path.name):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def forget_after(self, step: int) -> None:
+        """Delete the checkpoints of later steps: training goes another way from here."""
+        for later in self.steps():
+            if later > step:
+                self._remove(later)
+
+    def _forget_old(self) -> None:
+        steps = self.steps()
+        for step in steps[: -self.keep] if self.keep else []:
+            if step != self.best_step:
+                self._remove(step)
+
+    def _remove(self, step: int) -> None:
+        path = self.path(step)
+        (path / MANIFEST).unlink(missing_ok=True)  # from here on it is none, whatever happens
+        shutil.rmtree(path, ignore_errors=True)
+
+    def _entries(self) -> Iterator[Path]:
+        if self.folder.is_dir():
+            yield from list(self.folder.iterdir())
+
+
+def read_checkpoint(path: str | Path) -> Checkpoint:
+    """A checkpoint's folder -> what it holds; a `FormatError` says what is wrong with it."""
+    path = Path(path)
+    manifest = _read_manifest(path)
+    _check_files(path, manifest)
+    weights, model = _read_weights(path / _MODEL)
+    state = _read_json(path / _STATE)
+    snapshot = Snapshot(weights, _read_tensors(path / _TRAINING), state.pop("numbers", {}))
+    return Checkpoint(manifest["step"], path, snapshot, state, model)
+
+
+def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Only the weights of a checkpoint, checked, and which model they belong to."""
+    path = Path(path)
+    _check_files(path, _read_manifest(path), only=_MODEL)
+    return _read_weights(path / _MODEL)
+
+
+def _manifest(folder: Path, step: int) -> dict[str, Any]:
+    files = {
+        path.name: {"bytes": path.stat().st_size, "sha256": _digest(path)}
+        for path in sorted(folder.iterdir())
+    }
+    return {"format": _FORMAT, "step": step, "files": files}
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    manifest = _read_json(path / MANIFEST)
+    try:
+        sound = manifest["format"] == _FORMAT and {_MODEL, _TRAINING, _STATE} <= set(
+            manifest["files"]
+        )
+        int(manifest["step"])
+    except (KeyError, TypeError, ValueError):
+        sound = False
+    if not sound:
+        raise FormatError("is no manifest of a checkpoint", where=str(path / MANIFEST))
+    return manifest
+
+
+def _check_files(path: Path, manifest: dict[str, Any], only: str | None = None) -> None:
+    for name in (_MODEL, _TRAINING, _STATE) if only is None else (only,):
+        file, expected = path / name, manifest["files"][name]
+        if not file.is_file():
+            raise FormatError("is missing from the checkpoint", where=str(file))
+        if file.stat().st_size != expected["bytes"]:
+            what = f"has {file.stat().st_size:,} bytes, not {expected['bytes']:,}: it was cut off"
+            raise FormatError(what, where=str(file))
+        if _digest(file) != expected["sha256"]:
+            raise FormatError("is damaged: its checksum is wrong", where=str(file))
+
+
+def _digest(path: Path) -> str:
+    with storage_errors(path, "reading"), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    tensors = _read_tensors(path)
+    try:
+        with safe_open(path, "pt") as file:
+            model = json.loads(file.metadata()["model"])
+    except (KeyError, TypeError, ValueError, SafetensorError):
+        raise FormatError("does not say which model it is of", where=str(path)) from None
+    return tensors, model
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        tensors: dict[str, Tensor] = load_file(path)
+    except SafetensorError as error:
+        raise FormatError(f"is not safetensors: {error}", where=str(path)) from None
+    return tensors
+
+
+def _write_tensors(
+    path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None
+) -> None:
+    try:
+        save_file(tensors, path, metadata)
+    except SafetensorError as error:
+        # The system's answer, such as a full disk, comes wrapped in words only.
+        if number := _SYSTEM_ERROR.search(str(error)):
+            code = int(number[1])
+            raise OSError(code, os.strerror(code)) from error
+        raise
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        with storage_errors(path, "reading"):
+            value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise FormatError("is not a JSON object", where=str(path))
+    return value
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
