@@ -74,6 +74,13 @@ class KVCache:
         self.values = self.values.index_select(1, rows)
         self.lengths = self.lengths[rows]
 
+    def replace(self, rows: Int[Tensor, " rows"], other: "KVCache") -> None:
+        """Row `rows[i]` becomes what row i of another cache is: a text begun anew, or a new one."""
+        used = min(self.capacity, other.capacity)
+        self.keys[:, rows, :, :used] = other.keys[:, :, :, :used]
+        self.values[:, rows, :, :used] = other.values[:, :, :, :used]
+        self.lengths = self.lengths.index_copy(0, rows, other.lengths)
+
 
 def _visible(
     slots: Int[Tensor, "batch seq"], used: int, window: int | None

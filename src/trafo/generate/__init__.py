@@ -1,0 +1,37 @@
+"""Model -> ids -> text. The public names, each imported when it is first used: torch takes long."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trafo.generate.complete import (
+        Completion,
+        Piece,
+        generate,
+        generate_ids,
+        stream,
+        stream_text,
+    )
+    from trafo.generate.config import GenerationConfig
+    from trafo.generate.decode import Decoding
+    from trafo.generate.sampling import Token
+
+__all__ = [
+    "Completion",
+    "Decoding",
+    "GenerationConfig",
+    "Piece",
+    "Token",
+    "generate",
+    "generate_ids",
+    "stream",
+    "stream_text",
+]
+
+_HOMES = {"GenerationConfig": "config", "Decoding": "decode", "Token": "sampling"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'complete')}"), name)

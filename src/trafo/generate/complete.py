@@ -1,0 +1,183 @@
+"""Prompts -> completions: text in, text out, whole or as it comes.
+
+generate(model, tokenizer, ["Once upon a time"], GenerationConfig(temperature=0.8))
+for piece in stream_text(model, tokenizer, "Once upon a time"): ...
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trafo.errors import ConfigError, InputError
+from trafo.generate.config import GenerationConfig
+from trafo.generate.decode import Decoding, vocab_size
+from trafo.generate.sampling import Token
+from trafo.generate.text_stream import TextStream
+from trafo.models import CausalLM
+from trafo.tokenizer.corpus import END_OF_TEXT
+from trafo.tokenizer.tokenizer import Tokenizer
+
+FinishReason = Literal["stop", "length", "end"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one step adds to a row: maybe text, the token unless it ended the row, maybe the end."""
+
+    row: int
+    text: str
+    token: Token | None
+    finish_reason: FinishReason | None = None
+
+
+@dataclass
+class Completion:
+    """One continuation of one prompt; `ids` and `logprobs` are those of the tokens, in order.
+
+    The text ends before a stop string, while the tokens include those it was made of. The token
+    that ends a completion is not among them.
+    """
+
+    prompt: int
+    sample: int
+    text: str = ""
+    tokens: list[Token] = field(default_factory=list)
+    finish_reason: FinishReason = "length"
+
+    @property
+    def ids(self) -> list[int]:
+        return [token.id for token in self.tokens]
+
+    @property
+    def logprobs(self) -> list[float]:
+        """By the model's own distribution; empty unless the config asks for them."""
+        return [token.logprob for token in self.tokens if token.logprob is not None]
+
+
+def generate(
+    model: CausalLM,
+    tokenizer: Tokenizer,
+    prompts: Sequence[str],
+    config: GenerationConfig | None = None,
+) -> list[Completion]:
+    """All samples of the first prompt, then of the second, and so on."""
+    config = config or GenerationConfig()
+    return collect(stream(model, tokenizer, prompts, config), len(prompts), config.num_samples)
+
+
+def collect(pieces: Iterator[Piece], num_prompts: int, num_samples: int) -> list[Completion]:
+    """The completions that streamed pieces make up."""
+    done = [Completion(i, j) for i in range(num_prompts) for j in range(num_samples)]
+    for piece in pieces:
+        completion = done[piece.row]
+        completion.text += piece.text
+        if piece.token is not None:
+            completion.tokens.append(piece.token)
+        if piece.finish_reason is not None:
+            completion.finish_reason = piece.finish_reason
+    return done
+
+
+def stream_text(
+    model: CausalLM, tokenizer: Tokenizer, prompt: str, config: GenerationConfig | None = None
+) -> Iterator[str]:
+    """The text of one completion as it comes: whole characters, nothing of a stop string."""
+    config = config or GenerationConfig()
+    if config.num_samples != 1:
+        raise ConfigError(
+            f"num_samples is {config.num_samples}, one text streams at a time",
+            hint="use `stream` for several",
+        )
+    return (piece.text for piece in stream(model, tokenizer, [prompt], config) if piece.text)
+
+
+def stream(
+    model: CausalLM, tokenizer: Tokenizer, prompts: Sequence[str], config: GenerationConfig
+) -> Iterator[Piece]:
+    """The pieces of all rows as they come; row i * num_samples + j is sample j of prompt i."""
+    if tokenizer.vocab_size > vocab_size(model):
+        raise InputError(
+            f"the tokenizer has {tokenizer.vocab_size:,} ids, the model {vocab_size(model):,}",
+            hint="use the model's own tokenizer",
+        )
+    ids = [encode_prompt(tokenizer, prompt, config) for prompt in prompts]
+    end = None if config.ignore_end else end_id(tokenizer, config)
+    return _pieces(model, ids, config, end, tokenizer.vocab)
+
+
+def generate_ids(
+    model: CausalLM,
+    prompts: Sequence[Sequence[int]],
+    config: GenerationConfig | None = None,
+    *,
+    end_id: int | None = None,
+) -> list[Completion]:
+    """Like `generate`, for ids of any origin: no text, no stop strings."""
+    config = config or GenerationConfig()
+    if config.stop:
+        raise ConfigError("stop strings are for text", hint="use `generate`, or an end_id")
+    pieces = _pieces(model, prompts, config, end_id, {})
+    return collect(pieces, len(prompts), config.num_samples)
+
+
+def encode_prompt(tokenizer: Tokenizer, prompt: str, config: GenerationConfig) -> list[int]:
+    """The ids of a prompt; an empty one begins a new text."""
+    ids = tokenizer.encode(prompt, "allow" if config.allow_special else "ignore")
+    if ids:
+        return ids
+    start = tokenizer.special_tokens.get(END_OF_TEXT)
+    if start is None:
+        raise InputError(
+            f"the prompt is empty and the tokenizer has no {END_OF_TEXT} to begin with",
+            hint="write at least one character",
+        )
+    return [start]
+
+
+def end_id(tokenizer: Tokenizer, config: GenerationConfig) -> int | None:
+    """The id that ends a completion, if there is one."""
+    if config.end_token is None:
+        return tokenizer.special_tokens.get(END_OF_TEXT)
+    if config.end_token not in tokenizer.special_tokens:
+        known = ", ".join(tokenizer.special_tokens) or "none"
+        raise InputError(
+            f"the tokenizer has no special token {config.end_token!r}",
+            hint=f"its special tokens: {known}",
+        )
+    return tokenizer.special_tokens[config.end_token]
+
+
+def _pieces(
+    model: CausalLM,
+    prompts: Sequence[Sequence[int]],
+    config: GenerationConfig,
+    end: int | None,
+    vocab: dict[int, bytes],
+) -> Iterator[Piece]:
+    was_training = model.training
+    model.eval()
+    try:
+        decoding = Decoding(model, prompts, config)
+        texts = [TextStream(vocab, config.stop) for _ in decoding.rows]
+        for number in range(1, config.max_new_tokens + 1):
+            is_last = number == config.max_new_tokens
+            pieces = [
+                _piece(row, token, texts[row], end, is_last) for row, token in decoding.step()
+            ]
+            yield from pieces
+            decoding.drop({piece.row for piece in pieces if piece.finish_reason})
+            if not decoding.rows:
+                return
+    finally:
+        model.train(was_training)
+
+
+def _piece(row: int, token: Token, text: TextStream, end: int | None, is_last: bool) -> Piece:
+    if token.id == end:
+        return Piece(row, text.finish(), None, "end")
+    shown = text.feed(token.id)
+    if text.stopped:
+        return Piece(row, shown, token, "stop")
+    if is_last:
+        return Piece(row, shown + text.finish(), token, "length")
+    return Piece(row, shown, token)

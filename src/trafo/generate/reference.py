@@ -1,0 +1,40 @@
+"""Generation without a cache, without a batch: slow and obvious. Tests hold the fast way to it.
+
+Every token costs a whole pass over all that came before it.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from trafo.generate.config import GenerationConfig
+from trafo.generate.sampling import Token, sample, sample_generator
+from trafo.generate.window import kept_tokens, window_start
+from trafo.models import CausalLM
+
+
+@torch.no_grad()
+def generate_tokens(
+    model: CausalLM,
+    prompt: Sequence[int],
+    config: GenerationConfig,
+    *,
+    sample_index: int = 0,
+    end_id: int | None = None,
+) -> list[Token]:
+    """One completion of one prompt, up to the end token, which is left out."""
+    ids = list(prompt)
+    kept = kept_tokens(model.context_length, config.kept_share)
+    generator = sample_generator(config.seed, sample_index)
+    tokens: list[Token] = []
+    for _ in range(config.max_new_tokens):
+        start = window_start(len(ids), model.context_length, kept)
+        logits = model(torch.tensor([ids[start:]]))[:, -1]
+        seen = torch.zeros_like(logits, dtype=torch.bool)
+        seen[0, ids] = True
+        (token,) = sample(logits, config, [generator], seen)
+        if token.id == end_id:
+            break
+        ids.append(token.id)
+        tokens.append(token)
+    return tokens

@@ -1,0 +1,132 @@
+"""Logits -> the next token. Each function is one definition, for a batch of rows at once.
+
+What a cut leaves out gets the logit -inf, so cuts can follow one another in any order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from trafo.generate.config import GenerationConfig
+from trafo.nn.softmax import softmax
+
+Logits = Float[Tensor, "batch vocab"]
+
+
+@dataclass(frozen=True)
+class Token:
+    """A chosen token, and how likely the model itself found it and its best alternatives."""
+
+    id: int
+    logprob: float | None = None
+    alternatives: tuple[tuple[int, float], ...] = ()
+
+
+def penalize_repetition(
+    logits: Logits, seen: Bool[Tensor, "batch vocab"], penalty: float
+) -> Logits:
+    """Divide the positive logits of tokens seen before, multiply the others (Keskar et al., 2019).
+
+    Either way they become smaller, for a penalty above 1.
+    """
+    return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+
+
+def keep_top_k(logits: Logits, k: int) -> Logits:
+    """The k likeliest tokens (Fan et al., 2018), and those as likely as the last of them."""
+    least = logits.topk(min(k, logits.shape[-1])).values[:, -1:]
+    return logits.masked_fill(logits < least, -torch.inf)
+
+
+def keep_top_p(logits: Logits, p: float) -> Logits:
+    """The smallest set of likeliest tokens with probability p or more (Holtzman et al., 2020)."""
+    ordered, order = logits.sort(descending=True)
+    probabilities = softmax(ordered, dim=-1)
+    before = probabilities.cumsum(-1) - probabilities  # what the likelier ones have already
+    ordered = ordered.masked_fill(_but_first(before >= p), -torch.inf)
+    return torch.empty_like(logits).scatter_(-1, order, ordered)
+
+
+def _but_first(mask: Bool[Tensor, "batch vocab"]) -> Bool[Tensor, "batch vocab"]:
+    """Rounding must never take the likeliest token away."""
+    mask[:, 0] = False
+    return mask
+
+
+def keep_min_p(logits: Logits, p: float) -> Logits:
+    """Tokens at least p times as likely as the likeliest (Nguyen et al., 2024)."""
+    probabilities = softmax(logits, dim=-1)
+    least = p * probabilities.amax(-1, keepdim=True)
+    return logits.masked_fill(probabilities < least, -torch.inf)
+
+
+def reshape_logits(
+    logits: Logits, config: GenerationConfig, seen: Bool[Tensor, "batch vocab"] | None = None
+) -> Logits:
+    """All that the config asks for, in its order; softmax of this is what is drawn from."""
+    if seen is not None:
+        logits = penalize_repetition(logits, seen, config.repetition_penalty)
+    if config.is_greedy:  # no cut ever takes the likeliest token away
+        return logits
+    if config.temperature != 1.0:
+        logits = logits / config.temperature
+    if config.top_k is not None:
+        logits = keep_top_k(logits, config.top_k)
+    if config.top_p < 1.0:
+        logits = keep_top_p(logits, config.top_p)
+    if config.min_p > 0.0:
+        logits = keep_min_p(logits, config.min_p)
+    return logits
+
+
+def draw(
+    probabilities: Float[Tensor, "batch vocab"], uniforms: Sequence[float]
+) -> Int[Tensor, " batch"]:
+    """The token at which the running sum of probabilities passes a number from [0, 1).
+
+    In float64, where the sum of many small numbers is still exact enough. A token of probability 0
+    does not raise the sum, so it is never the one.
+    """
+    sums = probabilities.double().cumsum(-1)
+    places = torch.tensor(uniforms, dtype=sums.dtype, device=sums.device)[:, None]
+    return torch.searchsorted(sums, places * sums[:, -1:], right=True)[:, 0]
+
+
+def sample(
+    logits: Logits,
+    config: GenerationConfig,
+    generators: Sequence[np.random.Generator],
+    seen: Bool[Tensor, "batch vocab"] | None = None,
+) -> list[Token]:
+    """The next token of each row; `seen` is needed for a repetition penalty only."""
+    shaped = reshape_logits(logits, config, seen)
+    if config.is_greedy:
+        chosen = shaped.argmax(-1)
+    else:
+        uniforms = [generator.random() for generator in generators]
+        chosen = draw(softmax(shaped.float(), dim=-1), uniforms)
+    if config.logprobs is None:
+        return [Token(i) for i in chosen.tolist()]
+    return _with_logprobs(logits, chosen, config.logprobs)
+
+
+def _with_logprobs(logits: Logits, chosen: Int[Tensor, " batch"], number: int) -> list[Token]:
+    """By the model's own distribution: no temperature, no cut, no penalty."""
+    wide = logits.float()
+    logprobs = wide - wide.logsumexp(-1, keepdim=True)
+    own = logprobs.gather(-1, chosen[:, None])[:, 0].tolist()
+    best = logprobs.topk(min(number, logits.shape[-1]))
+    pairs = [
+        tuple(zip(ids, values, strict=True))
+        for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+    return [Token(i, p, more) for i, p, more in zip(chosen.tolist(), own, pairs, strict=True)]
+
+
+def sample_generator(seed: int, sample_index: int) -> np.random.Generator:
+    """Randomness of one row, the same whatever other prompts are generated beside it."""
+    return np.random.default_rng([seed, sample_index])

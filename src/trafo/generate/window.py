@@ -1,0 +1,23 @@
+"""The sliding window: which ids a model sees when a text outgrows its context.
+
+The text grows until the context of C tokens is full. The next token then starts a new window with
+the newest K tokens, itself included, which grows until it is full again, and so on. So a window
+begins at a multiple of C + 1 - K, and where it begins depends on nothing but how many ids there
+are: going on from a text gives what not stopping would have given. Sliding by one token each time
+(K = C) sees the most, but every step then costs a whole context: positions are counted from the
+window's begin, so no key in the cache would stay right.
+"""
+
+from __future__ import annotations
+
+
+def kept_tokens(context_length: int, kept_share: float) -> int:
+    """K: at least one, at most all."""
+    return min(context_length, max(1, int(context_length * kept_share)))
+
+
+def window_start(num_ids: int, context_length: int, kept: int) -> int:
+    """Where the window of a text of `num_ids` ids begins."""
+    overhang = max(0, num_ids - context_length)
+    step = context_length + 1 - kept
+    return -(-overhang // step) * step

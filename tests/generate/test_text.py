@@ -1,0 +1,188 @@
+"""Text in, text out: streaming, stop strings, ends, characters of many bytes."""
+
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trafo.errors import ConfigError, InputError
+from trafo.generate import GenerationConfig, generate, generate_ids, stream, stream_text
+from trafo.generate.complete import encode_prompt
+from trafo.generate.text_stream import TextStream
+from trafo.tokenizer import Tokenizer
+
+STORIES = Path(__file__).parents[2].parent / "shared" / "data" / "stories260K"
+BYTES = {i: bytes([i]) for i in range(256)}
+
+
+def run(stream, ids):
+    """The pieces until it stops, as a completion would show them."""
+    pieces = []
+    for i in ids:
+        pieces.append(stream.feed(i))
+        if stream.stopped:
+            return pieces
+    return [*pieces, stream.finish()]
+
+
+@given(st.text(), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
+def test_streaming_gives_whole_characters_and_no_stop(text, stop):
+    pieces = run(TextStream(BYTES, stop), text.encode())
+    ends = [(text.find(s) + len(s), text.find(s)) for s in stop if s in text]
+    assert "".join(pieces) == (text[: min(ends)[1]] if ends else text)
+
+
+@given(st.text("ab", max_size=30), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
+def test_stops_do_not_depend_on_how_tokens_cut_the_text(text, stop):
+    whole = run(TextStream({0: text.encode()}, stop), [0])
+    assert "".join(whole) == "".join(run(TextStream(BYTES, stop), text.encode()))
+
+
+def test_only_what_may_be_a_stop_is_held_back():
+    stream = TextStream(BYTES, ["END.", "\n\n"])
+    shown = [stream.feed(i) for i in b"an ENDE\nE"]
+    assert shown == ["a", "n", " ", "", "", "", "END", "E\n"[:0] + "E", "\n"]
+    assert stream.finish() == "E"
+
+
+def test_half_a_character_at_the_end_is_left_out_and_bad_bytes_are_shown():
+    assert "".join(run(TextStream(BYTES), "für".encode()[:2])) == "f"
+    assert "".join(run(TextStream(BYTES), b"a\xffb")) == "a\ufffdb"
+
+
+def test_an_id_without_text_has_none():
+    assert TextStream(BYTES).feed(300) == ""
+
+
+class Scripted:
+    """Makes a model say what the test wants: after any id comes the next byte of a text."""
+
+    def __init__(self, model, text, end=256):
+        self.script = [*text.encode(), end]
+        model.logits = self
+        model.hidden_states = self.hidden_states
+        self.at = None
+
+    def hidden_states(self, ids, *, cache, lengths=None):
+        self.at = 0 if self.at is None else self.at + 1
+        return torch.zeros(ids.shape[0], ids.shape[1], 1)
+
+    def __call__(self, states):
+        logits = torch.full((states.shape[0], 257), -30.0)
+        logits[:, self.script[min(self.at, len(self.script) - 1)]] = 30.0
+        return logits
+
+
+def scripted(tiny, text):
+    model = tiny(context_length=400)
+    Scripted(model, text)
+    return model
+
+
+def test_a_text_ends_at_its_end_token(tiny, bytes_tokenizer):
+    (done,) = generate(scripted(tiny, "größer 👩\u200d👧"), bytes_tokenizer, ["x"])
+    assert done.text == "größer 👩\u200d👧"
+    assert done.finish_reason == "end"
+    assert bytes(done.ids).decode() == done.text
+
+
+def test_stop_strings_cross_tokens_and_are_left_out(tiny, bytes_tokenizer):
+    config = GenerationConfig(stop=("\nQ:", "never"))
+    (done,) = generate(scripted(tiny, "42.\nQ: what"), bytes_tokenizer, ["A:"], config)
+    assert (done.text, done.finish_reason) == ("42.", "stop")
+    assert bytes(done.ids).decode() == "42.\nQ:"
+    pieces = list(stream_text(scripted(tiny, "42.\nQ: what"), bytes_tokenizer, "A:", config))
+    assert pieces == ["4", "2", "."]
+
+
+def test_what_was_held_back_comes_at_the_end(tiny, bytes_tokenizer):
+    config = GenerationConfig(stop=("END.",))
+    model = scripted(tiny, "the END")
+    assert "".join(stream_text(model, bytes_tokenizer, "A", config)) == "the END"
+    short = GenerationConfig(stop=("END.",), max_new_tokens=6)
+    (done,) = generate(scripted(tiny, "the END."), bytes_tokenizer, ["A"], short)
+    assert (done.text, done.finish_reason) == ("the EN", "length")
+
+
+def test_streaming_never_shows_half_a_character(tiny, bytes_tokenizer):
+    text = "aé漢👩\u200d👧z" * 3
+    pieces = list(stream_text(scripted(tiny, text), bytes_tokenizer, "x"))
+    assert "".join(pieces) == text
+    assert len(pieces) == len(text)
+    assert "\ufffd" not in "".join(pieces)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_streaming_equals_generating(tiny, bytes_tokenizer, temperature):
+    model = tiny()
+    config = GenerationConfig(temperature=temperature, max_new_tokens=60, stop=("a", "QZ"))
+    (done,) = generate(model, bytes_tokenizer, ["Hi"], config)
+    assert "".join(stream_text(model, bytes_tokenizer, "Hi", config)) == done.text
+    assert bytes(done.ids).decode(errors="replace").startswith(done.text)
+
+
+def test_ignoring_the_end_goes_on(tiny, bytes_tokenizer):
+    config = GenerationConfig(ignore_end=True, max_new_tokens=4)
+    (done,) = generate(scripted(tiny, "ab"), bytes_tokenizer, ["x"], config)
+    assert done.text == "ab<|endoftext|><|endoftext|>"
+    assert done.finish_reason == "length"
+
+
+def test_special_tokens_in_a_prompt_are_text_unless_allowed(bytes_tokenizer):
+    prompt = "a<|endoftext|>"
+    assert encode_prompt(bytes_tokenizer, prompt, GenerationConfig()) == list(prompt.encode())
+    allowed = GenerationConfig(allow_special=True)
+    assert encode_prompt(bytes_tokenizer, prompt, allowed) == [97, 256]
+
+
+def test_an_empty_prompt_begins_a_text(tiny, bytes_tokenizer):
+    assert encode_prompt(bytes_tokenizer, "", GenerationConfig()) == [256]
+    without = Tokenizer(BYTES, [])
+    with pytest.raises(InputError, match="the prompt is empty and the tokenizer has no"):
+        generate(tiny(), without, [""])
+
+
+def test_wrong_tokenizers_and_tokens(tiny, bytes_tokenizer):
+    with pytest.raises(InputError, match="the tokenizer has 257 ids, the model 100"):
+        generate(tiny(vocab_size=100), bytes_tokenizer, ["a"])
+    with pytest.raises(InputError, match="no special token '</s>'; its special tokens"):
+        generate(tiny(), bytes_tokenizer, ["a"], GenerationConfig(end_token="</s>"))
+    with pytest.raises(ConfigError, match="one text streams at a time"):
+        stream_text(tiny(), bytes_tokenizer, "a", GenerationConfig(num_samples=2))
+
+
+def test_a_stream_given_up_leaves_the_model_as_it_was(tiny, bytes_tokenizer):
+    model = tiny().train()
+    pieces = stream(model, bytes_tokenizer, ["a"], GenerationConfig())
+    next(pieces)
+    assert not torch.is_inference_mode_enabled()
+    pieces.close()
+    assert model.training
+
+
+@pytest.mark.skipif(not STORIES.is_dir(), reason="the shared data is not here")
+def test_a_trained_model_tells_the_known_story():
+    from trafo.checkpoint.convert import load_llama2c
+
+    model = load_llama2c(STORIES / "stories260K.bin")
+    config = GenerationConfig(temperature=0.0, max_new_tokens=200)
+    (done,) = generate_ids(model, [[1]], config)
+    text = "".join(run(TextStream(llama2c_vocab(STORIES / "tok512.bin")), done.ids))
+    # llama2.c leaves out the space after the start token
+    assert text.removeprefix(" ") == (STORIES / "expected_greedy.txt").read_text()
+
+
+def llama2c_vocab(path):
+    """int32 longest token, then for each token float32 score, int32 length, bytes."""
+    data, at, vocab = path.read_bytes(), 4, {}
+    while at < len(data):
+        _, length = struct.unpack_from("<fi", data, at)
+        piece = data[at + 8 : at + 8 + length]
+        if piece.startswith(b"<0x") and piece.endswith(b">"):
+            piece = bytes([int(piece[3:-1], 16)])
+        vocab[len(vocab)] = piece
+        at += 8 + length
+    return vocab
