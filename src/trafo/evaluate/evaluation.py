@@ -1,0 +1,105 @@
+"""Ids -> how surprised a model is by them: loss, perplexity, bits per byte.
+
+loss = mean of -log p(id | ids before it in its window); perplexity = exp(loss);
+bits per byte = sum of -log2 p over all ids / bytes of text that they stand for.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from trafo.errors import InputError
+from trafo.evaluate.windows import Window, batches, spread, windows
+from trafo.models import CausalLM
+from trafo.optim import bits_per_byte, chunked_cross_entropy, perplexity
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The sums over all predicted ids, and what follows from them."""
+
+    total_nats: float
+    num_tokens: int
+    num_bytes: int | None
+
+    @property
+    def loss(self) -> float:
+        """Nats per token."""
+        return self.total_nats / self.num_tokens
+
+    @property
+    def perplexity(self) -> float:
+        return perplexity(self.loss)
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """None where the number of bytes is unknown, or there are none."""
+        return bits_per_byte(self.total_nats, self.num_bytes) if self.num_bytes else None
+
+
+def evaluate_ids(
+    model: CausalLM,
+    ids: NDArray[np.integer] | Sequence[int],
+    *,
+    context_length: int | None = None,
+    stride: int | None = None,
+    batch_size: int = 8,
+    byte_lengths: NDArray[np.int64] | None = None,
+    max_tokens: int | None = None,
+    advance: Callable[[int], object] | None = None,
+) -> Evaluation:
+    """Predict every id but the first once, in windows of `context_length` (the model's) ids.
+
+    A `stride` smaller than the context gives each prediction more to go by, at more cost.
+    `max_tokens` evaluates about so many predictions, in windows spread evenly over the ids.
+    `advance` is called with the number of ids predicted, as they are.
+    """
+    tokens = np.asarray(ids)
+    longest = model.context_length
+    context = longest if context_length is None else min(context_length, longest)
+    chosen = windows(len(tokens), context, context if stride is None else stride)
+    if max_tokens is not None:
+        chosen = spread(chosen, max_tokens)
+    total, num_bytes = 0.0, 0
+    was_training = model.training
+    model.eval()
+    try:
+        for batch in batches(chosen, batch_size):
+            nats, targets = _evaluate_batch(model, tokens, batch)
+            total += nats
+            if byte_lengths is not None:
+                num_bytes += int(byte_lengths[targets].sum())
+            if advance is not None:
+                advance(targets.size)
+    finally:
+        model.train(was_training)
+    counted = sum(window.counted for window in chosen)
+    return Evaluation(total, counted, None if byte_lengths is None else num_bytes)
+
+
+@torch.inference_mode()
+def _evaluate_batch(
+    model: CausalLM, tokens: NDArray[np.integer], batch: Sequence[Window]
+) -> tuple[float, NDArray[np.int64]]:
+    """The summed loss of windows of one shape, and the ids that were predicted."""
+    places = np.array([window.start for window in batch])[:, None] + np.arange(batch[0].length + 1)
+    rows = tokens[places].astype(np.int64)
+    _check_ids(rows, model.head_weight.shape[0])
+    on_device = torch.from_numpy(rows).to(model.head_weight.device)
+    skipped = batch[0].skipped
+    states = model.hidden_states(on_device[:, :-1])[:, skipped:]
+    targets = on_device[:, 1 + skipped :]
+    loss = chunked_cross_entropy(states, model.head_weight, targets, reduction="sum")
+    return loss.item(), rows[:, 1 + skipped :]
+
+
+def _check_ids(rows: NDArray[np.int64], vocab: int) -> None:
+    largest = int(rows.max())
+    if largest >= vocab:
+        raise InputError(
+            f"the text has the id {largest}, the model knows ids from 0 to {vocab - 1:,}",
+            hint="encode it with the model's own tokenizer",
+        )

@@ -1,0 +1,136 @@
+"""Against the definition: one id at a time, in float64."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trafo.errors import ConfigError, InputError
+from trafo.evaluate import Evaluation, byte_lengths, evaluate_ids
+from trafo.evaluate.windows import windows
+from trafo.models import TransformerLM
+from trafo.tokenizer import Tokenizer
+
+VOCAB = 30
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    return TransformerLM(VOCAB, 8, 16, 2, 2, dropout=0.5).eval()
+
+
+def ids_of(number):
+    return np.random.default_rng(1).integers(0, VOCAB, number).astype(np.uint16)
+
+
+@torch.no_grad()
+def slow_nats(model, ids, context, stride):
+    """Position by position: the id at t is predicted by the window that counts it."""
+    wide = TransformerLM(VOCAB, 8, 16, 2, 2, dtype=torch.float64).eval()
+    wide.load_state_dict(model.state_dict())
+    nats = []
+    for t in range(1, len(ids)):
+        k = max(0, math.ceil((t - context) / stride))
+        before = torch.tensor([ids[k * stride : t].tolist()])
+        logits = wide(before)[0, -1]
+        nats.append(-torch.log_softmax(logits, -1)[int(ids[t])].item())
+    return nats
+
+
+@pytest.mark.parametrize("number", [2, 5, 9, 10, 30])
+@pytest.mark.parametrize(("context", "stride"), [(8, 8), (8, 3), (8, 1), (5, 4)])
+def test_the_sum_is_that_of_the_slow_loop(model, number, context, stride):
+    ids = ids_of(number)
+    done = evaluate_ids(model, ids, context_length=context, stride=stride, batch_size=2)
+    expected = slow_nats(model, ids, context, stride)
+    assert done.num_tokens == number - 1
+    assert done.total_nats == pytest.approx(sum(expected), rel=1e-5)
+    assert done.loss == pytest.approx(np.mean(expected), rel=1e-5)
+    assert done.perplexity == pytest.approx(math.exp(np.mean(expected)), rel=1e-4)
+
+
+def test_a_whole_window_is_torchs_cross_entropy(model):
+    ids = torch.from_numpy(ids_of(9).astype(np.int64))
+    with torch.no_grad():
+        expected = torch.nn.functional.cross_entropy(model(ids[None, :-1])[0], ids[1:])
+    assert evaluate_ids(model, ids.numpy()).loss == pytest.approx(expected.item(), rel=1e-5)
+
+
+@given(st.integers(2, 80), st.integers(1, 12), st.data())
+def test_every_id_but_the_first_is_predicted_once(num_ids, context, data):
+    stride = data.draw(st.integers(1, context))
+    counted = []
+    for window in windows(num_ids, context, stride):
+        assert 1 <= window.length <= context
+        targets = range(window.start + 1, window.start + window.length + 1)
+        counted += targets[window.skipped :]
+        if window.start:
+            assert window.skipped == context - stride  # so much each has to go by, at least
+    assert counted == list(range(1, num_ids))
+
+
+def test_bytes_are_those_of_the_predicted_ids(model):
+    lengths = np.arange(VOCAB)
+    lengths[0] = 0
+    ids = ids_of(40)
+    done = evaluate_ids(model, ids, byte_lengths=lengths, stride=3)
+    assert done.num_bytes == lengths[ids[1:]].sum()
+    assert done.bits_per_byte == pytest.approx(done.total_nats / math.log(2) / done.num_bytes)
+    assert evaluate_ids(model, ids).bits_per_byte is None
+    assert Evaluation(1.0, 1, 0).bits_per_byte is None
+
+
+def test_special_tokens_have_no_bytes():
+    vocab = {i: bytes([i]) for i in range(256)} | {300: b"long token"}
+    lengths = byte_lengths(Tokenizer(vocab, [], ["<|endoftext|>"]))
+    assert lengths[:256].tolist() == [1] * 256
+    assert (lengths[299], lengths[300], lengths[301], len(lengths)) == (0, 10, 0, 302)
+
+
+def test_a_part_is_spread_evenly_and_always_the_same(model):
+    ids = ids_of(8 * 20 + 1)
+    done = [evaluate_ids(model, ids, max_tokens=40, batch_size=size) for size in (1, 3)]
+    assert [d.num_tokens for d in done] == [40, 40]
+    assert done[0].total_nats == pytest.approx(done[1].total_nats, rel=1e-6)
+    parts = [evaluate_ids(model, ids[start : start + 9]) for start in range(0, 160, 32)]
+    assert done[0].total_nats == pytest.approx(sum(p.total_nats for p in parts), rel=1e-6)
+    assert evaluate_ids(model, ids, max_tokens=1).num_tokens == 8
+    assert evaluate_ids(model, ids, max_tokens=10**6).num_tokens == 160
+
+
+def test_progress_counts_every_prediction(model):
+    seen = []
+    evaluate_ids(model, ids_of(30), stride=3, batch_size=2, advance=seen.append)
+    assert sum(seen) == 29
+
+
+def test_dropout_rests_and_training_goes_on(model):
+    model.train()
+    first, second = (evaluate_ids(model, ids_of(30)).total_nats for _ in range(2))
+    assert first == second
+    assert model.training
+    model.eval()
+
+
+def test_a_larger_context_than_the_models_is_the_models(model):
+    ids = ids_of(30)
+    assert evaluate_ids(model, ids, context_length=100) == evaluate_ids(model, ids)
+
+
+def test_what_cannot_be_is_refused(model):
+    with pytest.raises(InputError, match="the text has 1 ids"):
+        evaluate_ids(model, [3])
+    with pytest.raises(ConfigError, match="stride is 9; it must be from 1 to the context, 8"):
+        evaluate_ids(model, [3, 4], stride=9)
+    with pytest.raises(ConfigError, match="stride is 0"):
+        evaluate_ids(model, [3, 4], stride=0)
+    with pytest.raises(ConfigError, match="max_tokens is 0"):
+        evaluate_ids(model, [3, 4], max_tokens=0)
+    with pytest.raises(ConfigError, match="batch_size is 0"):
+        evaluate_ids(model, [3, 4], batch_size=0)
+    with pytest.raises(InputError, match="the id 30, the model knows ids from 0 to 29"):
+        evaluate_ids(model, [3, 30])
