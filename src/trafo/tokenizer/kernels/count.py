@@ -3,12 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from trafo.tokenizer.kernels.bits import get, put
 from trafo.tokenizer.kernels.compile import kernel, part
 from trafo.tokenizer.kernels.scan import OFFSET_MASK
 from trafo.tokenizer.kernels.scan_gpt2 import Ends
 from trafo.tokenizer.kernels.utf8 import Bytes
 from trafo.tokenizer.kernels.word_table import (
     BATCH,
+    HOME,
     LENGTH,
     LONG,
     SLOT,
@@ -17,6 +19,7 @@ from trafo.tokenizer.kernels.word_table import (
     add_word,
     find_word,
     has_room,
+    is_at_home,
     long_word,
     make_keys,
 )
@@ -48,17 +51,19 @@ def count_words(
         num_words = min(BATCH, ends.size - done)
         make_keys(data, start, ends, done, num_words, slots, batch)
         for i in range(num_words):
-            length = np.int64(batch[LENGTH, i])
+            length = np.int64(get(batch, LENGTH + i))
             if length > 0:
-                slot = find_word(data, batch, i, slots, arena)
+                slot = np.int64(get(batch, HOME + i))
+                if not is_at_home(batch, i, slots):
+                    slot = find_word(data, batch, i, slots, arena)
                 if slot < 0:
                     if not has_room(slots, arena, used, length):
                         return done, start
                     slot = -1 - slot
                     add_word(data, batch, i, slot, slots, arena, used)
                 weight = weights[done] if weights.size else 1
-                slots[slot + COUNT] += np.uint64(weight)
-            start = ends[done] & OFFSET_MASK
+                put(slots, slot + COUNT, get(slots, slot + COUNT) + np.uint64(weight))
+            start = get(ends, done) & OFFSET_MASK
             done += 1
     return done, start
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trafo.tokenizer.kernels.bits import get, put
 from trafo.tokenizer.kernels.bpe import (
     SHORT,
     Ids,
@@ -23,6 +24,7 @@ from trafo.tokenizer.kernels.scan_gpt2 import Ends
 from trafo.tokenizer.kernels.utf8 import Bytes
 from trafo.tokenizer.kernels.word_table import (
     BATCH,
+    HOME,
     KEY0,
     LENGTH,
     START,
@@ -31,6 +33,7 @@ from trafo.tokenizer.kernels.word_table import (
     add_word,
     find_word,
     has_room,
+    is_at_home,
     make_keys,
 )
 from trafo.tokenizer.kernels.workspace import (
@@ -124,7 +127,7 @@ def _arrays(handles: Handles) -> Any:
         as_uint64s(handles[8], handles[9]),
         as_uint32s(handles[10], handles[11]),
         as_uint32s(handles[12], handles[13]),
-        as_uint64s(handles[14], handles[15]).reshape(5, BATCH),
+        as_uint64s(handles[14], handles[15]),
         as_uint64s(handles[16], handles[17]),
         as_int64s(handles[18], handles[19]),
     )
@@ -157,27 +160,28 @@ def _encode_words(
         num_words = min(BATCH, num_ends - done)
         make_keys(data, start, ends, done, num_words, slots, batch)
         for i in range(num_words):
-            length = np.int64(batch[LENGTH, i])
-            if length == 0:
-                out[count] = special_ids[np.int64(batch[KEY0, i])]
-                count += 1
-                done += 1
-                continue
-            slot = find_word(data, batch, i, slots, arena)
+            slot = np.int64(get(batch, HOME + i))
+            if not is_at_home(batch, i, slots):
+                if batch[LENGTH + i] == 0:
+                    out[count] = special_ids[np.int64(batch[KEY0 + i])]
+                    count += 1
+                    done += 1
+                    continue
+                slot = find_word(data, batch, i, slots, arena)
             if slot >= 0:
-                value0, value1 = slots[slot + 2], slots[slot + 3]
+                value0, value1 = get(slots, slot + 2), get(slots, slot + 3)
                 number = np.int64(value1 >> _HALF)
                 if number <= _INLINE_IDS:  # three are written whatever the number: no branch
-                    out[count] = np.uint32(value0 & _LOW)
-                    out[count + 1] = np.uint32(value0 >> _HALF)
-                    out[count + 2] = np.uint32(value1 & _LOW)
+                    put(out, count, np.uint32(value0 & _LOW))
+                    put(out, count + 1, np.uint32(value0 >> _HALF))
+                    put(out, count + 2, np.uint32(value1 & _LOW))
                 else:
                     for j in range(number):
                         out[count + j] = long_ids[np.int64(value0) + j]
                 count += number
                 done += 1
                 continue
-            start = np.int64(batch[START, i])
+            start, length = np.int64(batch[START + i]), np.int64(batch[LENGTH + i])
             if length > SHORT:
                 reason = LONG_WORD
                 break

@@ -18,18 +18,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trafo.tokenizer.kernels.bits import load8, prefetch
+from trafo.tokenizer.kernels.bits import get, load8, prefetch, put, trailing_zeros
 from trafo.tokenizer.kernels.compile import kernel, part
 from trafo.tokenizer.kernels.scan import OFFSET_MASK, SPECIAL_SHIFT
 from trafo.tokenizer.kernels.scan_gpt2 import Ends
 from trafo.tokenizer.kernels.utf8 import Bytes
 
 Slots = NDArray[np.uint64]
-Batch = NDArray[np.uint64]  # (5, BATCH): one column a word
+Batch = NDArray[np.uint64]  # five rows of BATCH, one column a word
 
 SLOT = 4  # uint64 per slot
 BATCH = 32  # words looked up together
-KEY0, KEY1, HOME, START, LENGTH = range(5)  # the rows of a batch
+KEY0, KEY1, HOME, START, LENGTH = range(0, 5 * BATCH, BATCH)  # where the rows of a batch begin
 
 LONGEST_INLINE = 15
 LONG = np.uint64(255 << 56)
@@ -43,6 +43,7 @@ _KEEP1 = np.array([(1 << 8 * max(n - 8, 0)) - 1 for n in range(16)], np.uint64)
 _MIX_A = np.uint64(0x9E3779B97F4A7C15)
 _MIX_B = np.uint64(0xC2B2AE3D27D4EB4F)
 _FOLD = np.uint64(32)
+_WORD_BITS = 64
 _LENGTH_SHIFT = np.uint64(56)
 
 
@@ -61,7 +62,7 @@ def new_table(capacity: int, arena_size: int) -> WordTable:
 
 
 def new_batch() -> Batch:
-    return np.zeros((5, BATCH), np.uint64)
+    return np.zeros(5 * BATCH, np.uint64)
 
 
 @part
@@ -88,10 +89,15 @@ def _long_hash(data: Bytes, start: int, length: int) -> np.uint64:
 
 
 @part
-def _home(key0: np.uint64, key1: np.uint64, mask: np.uint64) -> int:
-    """Where the search for a key begins; a long word's place in the arena does not count."""
-    mixed = (key0 ^ (min(key1, LONG) * _MIX_B)) * _MIX_A
-    return np.int64((mixed ^ mixed >> _FOLD) & mask) * SLOT
+def _home(key0: np.uint64, key1: np.uint64, shift: np.uint64) -> int:
+    """Where the search for a key begins: the top bits of a product, in which all bits take part."""
+    return np.int64((key0 ^ key1 * _MIX_B) * _MIX_A >> shift) * SLOT
+
+
+@part
+def _home_shift(slots: Slots) -> np.uint64:
+    """How far to shift so that as many bits are left as number the slots."""
+    return np.uint64(_WORD_BITS - trailing_zeros(np.uint64(slots.size // SLOT)))
 
 
 @part
@@ -102,33 +108,35 @@ def make_keys(
 
     A special token in the stream gets length 0, and its number in place of a key.
     """
-    mask = np.uint64(slots.size // SLOT - 1)
+    shift = _home_shift(slots)
     for i in range(num_words):
-        end = ends[first + i] & OFFSET_MASK
+        end = get(ends, first + i)
         length = end - start
-        special = ends[first + i] >> SPECIAL_SHIFT
-        if special:
-            batch[KEY0, i] = special - 1
-            batch[LENGTH, i] = 0
-            start = end
-            continue
         if length > LONGEST_INLINE:
+            special = end >> SPECIAL_SHIFT
+            if special:
+                put(batch, KEY0 + i, np.uint64(special - 1))
+                put(batch, KEY1 + i, LONG)
+                put(batch, HOME + i, np.uint64(0))
+                put(batch, LENGTH + i, np.uint64(0))
+                start = end & OFFSET_MASK
+                continue
             key0, key1 = _long_hash(data, start, length), LONG
         else:
             tag = np.uint64(length) << _LENGTH_SHIFT
             if start + 16 <= data.size:
-                key0 = load8(data, start) & _KEEP0[length]
-                key1 = load8(data, start + 8) & _KEEP1[length] | tag
+                key0 = load8(data, start) & get(_KEEP0, length)
+                key1 = load8(data, start + 8) & get(_KEEP1, length) | tag
             else:
                 key0 = _load(data, start, length)
                 key1 = _load(data, start + 8, max(length - 8, 0)) | tag
-        home = _home(key0, key1, mask)
+        home = _home(key0, key1, shift)
         prefetch(slots, home)
-        batch[KEY0, i] = key0
-        batch[KEY1, i] = key1
-        batch[HOME, i] = home
-        batch[START, i] = start
-        batch[LENGTH, i] = length
+        put(batch, KEY0 + i, key0)
+        put(batch, KEY1 + i, key1)
+        put(batch, HOME + i, np.uint64(home))
+        put(batch, START + i, np.uint64(start))
+        put(batch, LENGTH + i, np.uint64(length))
         start = end
 
 
@@ -151,19 +159,29 @@ def _is_long_word(data: Bytes, start: int, length: int, arena: Bytes, key1: np.u
 
 
 @part
+def is_at_home(batch: Batch, index: int, slots: Slots) -> bool:
+    """Whether a word of up to 15 bytes stands where its search begins, as nearly all do."""
+    home = np.int64(get(batch, HOME + index))
+    # No stored key 1 is LONG itself, so that neither long words nor special tokens are found here.
+    return get(slots, home) == get(batch, KEY0 + index) and get(slots, home + 1) == get(
+        batch, KEY1 + index
+    )
+
+
+@part
 def find_word(data: Bytes, batch: Batch, index: int, slots: Slots, arena: Bytes) -> int:
     """The slot of a word of the batch; of a word that is not there, -1 - the free slot for it."""
-    key0, key1 = batch[KEY0, index], batch[KEY1, index]
-    slot = np.int64(batch[HOME, index])
+    key0, key1 = batch[KEY0 + index], batch[KEY1 + index]
+    slot = np.int64(batch[HOME + index])
     while True:
-        stored1 = slots[slot + 1]
+        stored1 = get(slots, slot + 1)
         if stored1 == 0:
             return -1 - slot
-        if slots[slot] == key0:
+        if get(slots, slot) == key0:
             if stored1 == key1:
                 return slot
             if key1 == LONG and stored1 > LONG:
-                start, length = np.int64(batch[START, index]), np.int64(batch[LENGTH, index])
+                start, length = np.int64(batch[START + index]), np.int64(batch[LENGTH + index])
                 if _is_long_word(data, start, length, arena, stored1):
                     return slot
         slot += SLOT
@@ -192,11 +210,11 @@ def add_word(
     used: NDArray[np.int64],
 ) -> None:
     """Write the key of a word of the batch into the free slot that `find_word` gave."""
-    slots[slot] = batch[KEY0, index]
-    slots[slot + 1] = batch[KEY1, index]
+    slots[slot] = batch[KEY0 + index]
+    slots[slot + 1] = batch[KEY1 + index]
     used[0] += 1
-    if batch[KEY1, index] == LONG:
-        start, length = np.int64(batch[START, index]), np.int64(batch[LENGTH, index])
+    if batch[KEY1 + index] == LONG:
+        start, length = np.int64(batch[START + index]), np.int64(batch[LENGTH + index])
         offset = used[1]
         slots[slot + 1] |= np.uint64(offset)
         for i in range(_ARENA_HEADER):
@@ -209,10 +227,11 @@ def add_word(
 @kernel
 def rehash(old: Slots, new: Slots) -> None:
     """Move every word, key and value, to an empty table of another size."""
-    mask = np.uint64(new.size // SLOT - 1)
+    shift = _home_shift(new)
     for source in range(0, old.size, SLOT):
         if old[source + 1] != 0:
-            slot = _home(old[source], old[source + 1], mask)
+            # A long word's place in the arena does not count.
+            slot = _home(old[source], min(old[source + 1], LONG), shift)
             while new[slot + 1] != 0:
                 slot += SLOT
                 if slot == new.size:
