@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from types import ModuleType
 
 import trafo
 from trafo.cli.listing import listing
@@ -73,14 +74,21 @@ def _answer_without_verb(switches: list[str], help_text: str) -> int:
 
 
 def _run(verb: Verb, arguments: list[str], prog: str) -> int:
-    from trafo.config import parse_flags
-
     module = import_module(verb.module)
     try:
-        options = parse_flags(module.Options, arguments, prog=prog)
+        options = _options(module, arguments, prog)
     except SystemExit:  # --help has been printed
         return DONE
     return module.run(options) or DONE
+
+
+def _options(module: ModuleType, arguments: list[str], prog: str) -> object:
+    """By the module's own way from arguments to options, if it has one."""
+    if hasattr(module, "parse"):
+        return module.parse(arguments, prog)
+    from trafo.config import parse_flags
+
+    return parse_flags(module.Options, arguments, prog=prog)
 
 
 def _take(arguments: list[str], switch: str) -> bool:

@@ -3,7 +3,9 @@
 Listing the verbs must not import them, so the table holds the modules' names. A module offers
 
 - `Options`: a frozen, keyword-only dataclass, one docstring per field; its flags and help, and
-- `run(options) -> int | None`: does it; a number is the exit code.
+- `run(options) -> int | None`: does it; a number is the exit code; and, if flags alone do not say
+  it all (there is a config file, a run),
+- `parse(arguments, prog)`: what `run` gets, in place of `Options`.
 """
 
 from __future__ import annotations
@@ -44,5 +46,7 @@ TOKENIZER = Group(
 VERBS: Table = {
     "demo": Verb("trafo.cli.demo", "the main job on a corpus that is already on this machine"),
     "tokenizer": TOKENIZER,
+    "train": Verb("trafo.cli.train", "train a language model on text"),
+    "resume": Verb("trafo.cli.resume", "go on with a run, bit for bit as if it had not stopped"),
     "account": Verb("trafo.cli.account", "what a model costs: FLOPs, memory, time"),
 }

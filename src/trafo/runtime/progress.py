@@ -9,7 +9,7 @@ line every few seconds and one at the end; nothing at all for what is over at on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from time import perf_counter
@@ -35,7 +35,14 @@ class Bar:
     """Counts what is done and shows it now and then. `advance` may be called by any thread."""
 
     def __init__(
-        self, description: str, *, total: float | None, unit: str, scale: float, display: Display
+        self,
+        description: str,
+        *,
+        total: float | None,
+        unit: str,
+        scale: float,
+        display: Display,
+        tell: Callable[[], str] | None = None,
     ) -> None:
         self.description = description
         self.total = total
@@ -44,6 +51,7 @@ class Bar:
         self.completed = 0.0
         self.started = perf_counter()
         self._display = display
+        self._tell = tell
         self._lock = Lock()
         self._next_update = self.started + display.interval
 
@@ -63,7 +71,9 @@ class Bar:
         return perf_counter() - self.started
 
     def status(self) -> str:
-        """Such as `12.5/50.0 MB, 3.1 MB/s, 12.0 s left`."""
+        """Such as `12.5/50.0 MB, 3.1 MB/s, 12.0 s left`, or what the job itself has to tell."""
+        if self._tell is not None:
+            return self._tell()
         elapsed = self.elapsed
         rate = self.completed / elapsed if elapsed > 0 else 0.0
         parts = [self._amount(), f"{self._number(rate)} {self.unit}/s"]
@@ -147,11 +157,19 @@ class LiveBar:
 
 @contextmanager
 def progress(
-    description: str, *, total: float | None = None, unit: str = "items", scale: float = 1
+    description: str,
+    *,
+    total: float | None = None,
+    unit: str = "items",
+    scale: float = 1,
+    tell: Callable[[], str] | None = None,
 ) -> Iterator[Bar]:
-    """Show the block's progress. Amounts are counted plainly and shown divided by `scale`."""
+    """Show the block's progress. Amounts are counted plainly and shown divided by `scale`.
+
+    A job with more to say than an amount and a rate gives `tell`, which is asked when shown.
+    """
     display = _choose_display(description, total)
-    bar = Bar(description, total=total, unit=unit, scale=scale, display=display)
+    bar = Bar(description, total=total, unit=unit, scale=scale, display=display, tell=tell)
     try:
         yield bar
         display.finish(bar)

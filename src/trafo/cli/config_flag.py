@@ -1,0 +1,22 @@
+"""`--config FILE` and `--config=FILE`, taken out of the arguments before they are parsed."""
+
+from __future__ import annotations
+
+from trafo.errors import ConfigError
+
+
+def take_value(arguments: list[str], flag: str) -> str | None:
+    """Remove a flag and its value; the value, or None if the flag is not there."""
+    for index, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name != flag:
+            continue
+        if equals:
+            del arguments[index]
+            return value
+        if index + 1 == len(arguments):
+            raise ConfigError(f"{flag} needs a value", hint=f"write {flag} FILE")
+        value = arguments[index + 1]
+        del arguments[index : index + 2]
+        return value
+    return None

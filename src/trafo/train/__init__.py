@@ -1,0 +1,1 @@
+"""Training: a config in, a run's folder out. Read config, build, step, loop in this order."""

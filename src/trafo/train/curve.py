@@ -1,0 +1,90 @@
+"""metrics.jsonl -> loss.png: the losses by step and by wall-clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trafo.errors import InputError
+from trafo.runtime.atomic import atomic_write
+from trafo.train.metrics import Record
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Numbers = NDArray[np.float64]
+
+_TRAINING, _VALIDATION = "#9db4c8", "#c8442c"
+_MOST_WINDOWS = 100
+
+
+def draw_curve(records: Sequence[Record], path: str | Path, title: str) -> None:
+    """Write the picture. Training loss is noisy: a running mean is drawn over it."""
+    draw_curves({title: records}, path)
+
+
+def draw_curves(runs: dict[str, Sequence[Record]], path: str | Path) -> None:
+    """One run with training and validation loss, or several with their validation losses."""
+    from matplotlib.figure import Figure
+
+    if not any(_points(records, "train", "step")[0].size for records in runs.values()):
+        raise InputError("there is nothing to draw yet: no step has been recorded")
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    by_step, by_clock = figure.subplots(1, 2, sharey=True)
+    for axes, clock, label in ((by_step, "step", "step"), (by_clock, "seconds", "minutes")):
+        scale = 60.0 if clock == "seconds" else 1.0
+        if len(runs) == 1:
+            _draw_one(axes, next(iter(runs.values())), clock, scale)
+        else:
+            _draw_several(axes, runs, clock, scale)
+        axes.set_xlabel(label)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    by_step.set_ylabel("loss in nats per token")
+    by_step.legend(frameon=False)
+    figure.suptitle(next(iter(runs)) if len(runs) == 1 else "validation loss")
+    with atomic_write(path) as file:
+        figure.savefig(file, format="png", dpi=130)
+
+
+def _draw_one(axes: Axes, records: Sequence[Record], clock: str, scale: float) -> None:
+    at, losses = _points(records, "train", clock)
+    axes.plot(at / scale, losses, color=_TRAINING, linewidth=0.7, alpha=0.6)
+    axes.plot(at / scale, _smooth(losses), color="#4a6d8c", linewidth=1.4, label="training")
+    at, losses = _points(records, "validation", clock)
+    if at.size:
+        axes.plot(at / scale, losses, "o-", color=_VALIDATION, markersize=3, label="validation")
+        bits = [record["bits_per_byte"] for record in records if record["kind"] == "validation"]
+        note = f"{losses[-1]:.3f}\n{bits[-1]:.3f} bits/byte"
+        axes.annotate(
+            note, (at[-1] / scale, losses[-1]), xytext=(0, 12), textcoords="offset points",
+            ha="right", fontsize=8, color=_VALIDATION,
+        )  # fmt: skip
+
+
+def _draw_several(axes: Axes, runs: dict[str, Sequence[Record]], clock: str, scale: float) -> None:
+    for name, records in runs.items():
+        at, losses = _points(records, "validation", clock)
+        axes.plot(at / scale, losses, "o-", markersize=3, label=name)
+
+
+def _points(records: Sequence[Record], kind: str, clock: str) -> tuple[Numbers, Numbers]:
+    chosen = [record for record in records if record.get("kind") == kind and "loss" in record]
+    at = np.array([record[clock] for record in chosen], dtype=np.float64)
+    return at, np.array([record["loss"] for record in chosen], dtype=np.float64)
+
+
+def _smooth(
+    values: Numbers,
+) -> Numbers:
+    """The mean over a window around each value, shorter at both ends."""
+    half = max(1, len(values) // _MOST_WINDOWS)
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    places = np.arange(len(values))
+    low, high = np.maximum(places - half, 0), np.minimum(places + half + 1, len(values))
+    means: Numbers = (sums[high] - sums[low]) / (high - low)
+    return means

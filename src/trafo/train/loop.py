@@ -1,0 +1,197 @@
+"""The loop: step after step, with a look at the model now and then, until the plan is done.
+
+What a step does is in `step.py`, what is written where in `reporter.py`. Here is decided what
+happens when: validation, samples, checkpoints, going back, leaving.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from time import perf_counter
+
+import torch
+
+from trafo.checkpoint.bundle import describe_model
+from trafo.checkpoint.snapshot import restore, take
+from trafo.checkpoint.store import CheckpointStore
+from trafo.errors import InputError, StorageError
+from trafo.evaluate import Evaluation
+from trafo.runtime.console import say
+from trafo.runtime.sizes import parse_duration
+from trafo.train.build import Training
+from trafo.train.folder import RunFolder
+from trafo.train.interruption import Interruption, interruptions
+from trafo.train.reporter import Reporter
+from trafo.train.state import State, check_same_data
+from trafo.train.step import StepResult
+from trafo.train.validation import validate
+
+DONE = 0
+
+
+class Trainer:
+    """One session of a run, from its beginning or from a checkpoint."""
+
+    def __init__(self, training: Training, folder: RunFolder, state: State, started: float) -> None:
+        self.training = training
+        self.config = training.config
+        self.ranks = training.ranks
+        self.folder = folder
+        self.state = state
+        self.store = CheckpointStore(folder.checkpoints, training.config.checkpoint.keep)
+        self._saved_step: int | None = None
+        self._seconds_before = state.seconds
+        self._started = started
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock of the run so far, earlier sessions included."""
+        return self._seconds_before + perf_counter() - self._started
+
+    def fit(self) -> int:
+        """Train to the end of the plan, or until interrupted; returns the exit code."""
+        if self._saved_step is None and self.state.step == 0:
+            self.save()  # from here on there is always a checkpoint to go back to
+        self._follow_attempt()
+        with interruptions() as interruption, Reporter(self) as reporter:
+            while self.state.step < self.state.plan.steps:
+                if not self._advance(reporter):
+                    continue
+                if self._is_interrupted(interruption):
+                    break
+        if interruption:
+            return self._leave(interruption)
+        return DONE
+
+    def _advance(self, reporter: Reporter) -> bool:
+        """One step and what is due after it; False if the training had to go back instead."""
+        state, plan = self.state, self.state.plan
+        begun = perf_counter()
+        factor = self.rate_factor
+        result = self.training.stepper.run(state.step, factor)
+        if not result.is_sound:
+            self._go_back(result)
+            reporter.reopen()
+            return False
+        state.step += 1
+        reporter.step(result, factor, perf_counter() - begun)
+        if plan.is_due(plan.evaluate_every, state.step):
+            self._evaluate(reporter)
+            self._correct_plan(reporter)
+        plan = state.plan
+        if plan.is_due(plan.sample_every, state.step):
+            reporter.sample()
+        if plan.is_due(plan.checkpoint_every, state.step):
+            self._save_or_go_on(reporter)
+        return True
+
+    @property
+    def rate_factor(self) -> float:
+        """What the learning rates of the coming step are multiplied by."""
+        schedule = self.config.optimizer.schedule
+        return schedule.factor(self.state.step, self.state.plan.steps, self.config.lm.d_model)
+
+    def _evaluate(self, reporter: Reporter) -> None:
+        is_last = self.state.step == self.state.plan.steps
+        evaluation = validate(self.training, self.state.plan, is_last=is_last)
+        self.state.validation_loss = evaluation.loss
+        self._note_best(evaluation)
+        reporter.validation(evaluation)
+
+    def _note_best(self, evaluation: Evaluation) -> None:
+        if evaluation.loss < self.state.best_loss:
+            self.state.best_loss = evaluation.loss
+            self._is_best = True
+
+    _is_best = False
+
+    def _correct_plan(self, reporter: Reporter) -> None:
+        """With a budget: as many steps as still fit, from what they have cost in this session."""
+        if self.config.budget is None or self.state.step >= self.state.plan.steps:
+            return
+        left = parse_duration(self.config.budget) - self.seconds
+        corrected = self.state.plan.corrected(self.state.step, left, reporter.seconds_per_step)
+        steps = round(self.ranks.agree(float(corrected.steps)))
+        self.state.plan = dataclasses.replace(corrected, steps=steps)
+
+    def save(self) -> None:
+        """Write a checkpoint of this moment."""
+        self.state.seconds = self.seconds
+        snapshot = take(self.training.model, self.training.optimizers)
+        if self.ranks.is_first:
+            self.store.save(
+                self.state.step,
+                snapshot,
+                self.state.to_json(self.training.dataset),
+                describe_model(self.config.lm),
+                is_best=self._is_best,
+            )
+        self._is_best = False
+        self._saved_step = self.state.step
+
+    def _save_or_go_on(self, reporter: Reporter) -> None:
+        """A full disk is no reason to lose what is in memory; at the end it is an error."""
+        try:
+            self.save()
+        except StorageError as error:
+            if self.state.step >= self.state.plan.steps:
+                raise
+            say(f"{error}")
+            say(f"not saved at step {self.state.step}; {self._what_is_saved()}, training goes on")
+
+    def load_newest(self) -> None:
+        """Go to the newest sound checkpoint."""
+        checkpoint = self.store.newest()
+        check_same_data(checkpoint.state["data"], self.training.dataset)
+        restore(checkpoint.snapshot, self.training.model, self.training.optimizers)
+        self.state = State.from_json(checkpoint.state)
+        self._saved_step = self.state.step
+
+    def _go_back(self, result: StepResult) -> None:
+        """To the last checkpoint after a loss that is no number; the second time, stop."""
+        step, attempt = self.state.step, self.state.attempt
+        what = f"step {step + 1}: loss {result.loss:.4g}, gradient norm {result.grad_norm:.4g}"
+        if attempt:
+            raise InputError(
+                f"{what}, for the second time",
+                hint=f"stopped; {self._what_is_saved()}. Try a lower optimizer.lr",
+            )
+        seconds = self.seconds
+        self.load_newest()
+        self.state.attempt = attempt + 1
+        self._seconds_before = seconds - (perf_counter() - self._started)
+        self._follow_attempt()
+        say(f"{what}; back to step {self.state.step}, going on with other batches")
+
+    def _follow_attempt(self) -> None:
+        """Other batches and other dropout than the ones that led to nowhere."""
+        stepper = self.training.stepper
+        seed = (self.config.seed + 1_000_003 * self.state.attempt) % 2**32
+        stepper.sampler = dataclasses.replace(stepper.sampler, seed=seed)
+
+    def _is_interrupted(self, interruption: Interruption) -> bool:
+        """On every rank, if on any."""
+        if self.ranks.world == 1:
+            return bool(interruption)
+        flag = torch.tensor(float(interruption.signal or 0))
+        number = int(self.ranks.add_up(flag))
+        if number and not interruption:
+            interruption.note(math.ceil(number / self.ranks.world), None)
+        return bool(interruption)
+
+    def _leave(self, interruption: Interruption) -> int:
+        if self._saved_step != self.state.step:
+            self.save()
+        assert interruption.signal is not None
+        if self.ranks.is_first:
+            say(
+                f"{interruption.signal.name}: saved at step {self.state.step}; "
+                f"go on with `trafo resume {self.folder.path}`"
+            )
+        return interruption.exit_code
+
+    def _what_is_saved(self) -> str:
+        if self._saved_step is None:
+            return "there is no checkpoint"
+        return f"the checkpoint of step {self._saved_step} stays"

@@ -1,0 +1,156 @@
+"""A run from its beginning, and a run that goes on: the two ways into the loop."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from time import perf_counter
+
+from trafo.errors import ConfigError
+from trafo.runtime.console import say
+from trafo.runtime.sizes import format_duration, parse_duration
+from trafo.train.budget import seconds_per_step
+from trafo.train.build import Training, build
+from trafo.train.config import TrainConfig
+from trafo.train.folder import RunFolder
+from trafo.train.loop import DONE, Trainer
+from trafo.train.plan import Plan, steps_that_fit
+from trafo.train.ranks import Ranks, ranks
+from trafo.train.state import State
+from trafo.train.summary import summary
+
+
+def train(config: TrainConfig) -> int:
+    """Train a model in a new folder; returns the exit code."""
+    started = perf_counter()
+    with ranks() as mine:
+        config = _anchored(config)
+        folder = _new_folder(config, mine)
+        return _begin(config, folder, mine, started)
+
+
+def resume(path: str | Path, config: TrainConfig | None = None) -> int:
+    """Go on with a run where its newest checkpoint stands; `config` replaces the one it has."""
+    started = perf_counter()
+    folder = RunFolder.existing(path)
+    with ranks() as mine, _Held(folder, mine):
+        config = config or folder.read_config()
+        trainer = None
+        if any(_finished_checkpoints(folder)):
+            training = build(config, mine)
+            trainer = Trainer(training, folder, State(plan=Plan.of(config, config.steps)), started)
+            trainer.load_newest()
+            _follow_config(trainer, config)
+        if trainer is None:  # killed before its first checkpoint
+            return _run_held(config, folder, mine, started)
+        if mine.is_first:
+            say(f"going on at step {trainer.state.step:,} of {trainer.state.plan.steps:,}")
+        return _fit(trainer)
+
+
+def _begin(config: TrainConfig, folder: RunFolder, mine: Ranks, started: float) -> int:
+    with _Held(folder, mine):
+        return _run_held(config, folder, mine, started)
+
+
+def _run_held(config: TrainConfig, folder: RunFolder, mine: Ranks, started: float) -> int:
+    if mine.is_first:
+        folder.write_config(config)
+        folder.mark_latest()
+    training = build(config, mine)
+    plan = _plan(training, started)
+    if mine.is_first:
+        training.dataset.tokenizer.save(folder.tokenizer)
+        folder.write_config(config)
+        say(_opening(training, plan, folder))
+    return _fit(Trainer(training, folder, State(plan=plan), started))
+
+
+def _plan(training: Training, started: float) -> Plan:
+    config = training.config
+    if config.budget is None:
+        return Plan.of(config, config.steps)
+    budget = parse_duration(config.budget)
+    per_step = seconds_per_step(training, budget)
+    left = training.ranks.agree(budget - (perf_counter() - started))
+    steps = steps_that_fit(left, per_step)
+    if steps < 1:
+        raise ConfigError(
+            f"budget is {config.budget}, one step alone takes {format_duration(per_step)}",
+            hint="give more time, or make the model or the batch smaller",
+        )
+    return Plan.of(config, steps)
+
+
+def _follow_config(trainer: Trainer, config: TrainConfig) -> None:
+    """A run may be prolonged: `trafo resume RUN --steps 2000`."""
+    plan = trainer.state.plan
+    if config.budget is None and config.steps != plan.steps:
+        trainer.state.plan = dataclasses.replace(plan, steps=config.steps)
+
+
+def _fit(trainer: Trainer) -> int:
+    trainer.store.remove_leftovers()
+    code = trainer.fit()
+    if code == DONE and trainer.ranks.is_first:
+        summary(trainer)
+    return code
+
+
+def _opening(training: Training, plan: Plan, folder: RunFolder) -> str:
+    config = training.config
+    tokens = plan.steps * config.tokens_per_step
+    return (
+        f"{folder.path}: {training.num_parameters:,} parameters, "
+        f"{len(training.dataset.training):,} ids to train on, "
+        f"{plan.steps:,} steps of {config.batch_size} x {config.seq} ids "
+        f"({tokens / len(training.dataset.training):.1f} times the text)"
+    )
+
+
+def _new_folder(config: TrainConfig, mine: Ranks) -> RunFolder:
+    """Made by the first rank; the others only know its name."""
+    if mine.is_first:
+        return RunFolder.new(config)
+    return RunFolder(config.out or Path("unused"))
+
+
+def _anchored(config: TrainConfig) -> TrainConfig:
+    """Paths that hold wherever the run is resumed from."""
+    data = config.data
+
+    def whole(path: Path | None) -> Path | None:
+        return None if path is None else path.resolve()
+
+    def texts(given: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(Path(text).absolute()) for text in given)
+
+    anchored = dataclasses.replace(
+        data,
+        tokens=whole(data.tokens),
+        tokenizer=whole(data.tokenizer),
+        validation=texts(data.validation),
+        cache=data.cache.resolve(),
+    )
+    return dataclasses.replace(config, text=texts(config.text), data=anchored)
+
+
+def _finished_checkpoints(folder: RunFolder) -> list[int]:
+    from trafo.checkpoint.store import CheckpointStore
+
+    return CheckpointStore(folder.checkpoints).steps()
+
+
+class _Held:
+    """The folder belongs to this run alone while the block runs."""
+
+    def __init__(self, folder: RunFolder, mine: Ranks) -> None:
+        self._folder = folder
+        self._mine = mine
+
+    def __enter__(self) -> None:
+        self._file = self._folder.hold() if self._mine.is_first else None
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
