@@ -1,0 +1,135 @@
+"""`trafo eval`: how well a trained model predicts a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from trafo.cli.generate import RunPath
+from trafo.cli.tokenizer.arguments import Errors, OptionalInt, OptionalString, TextPaths
+from trafo.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from trafo.checkpoint.bundle import Bundle
+    from trafo.evaluate import Evaluation
+    from trafo.tokenizer.token_file import TokenFile
+    from trafo.tokenizer.tokenizer import Tokenizer
+
+_TOKENS = ".tokens"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Measure a model on a text: loss, perplexity and bits per byte."""
+
+    run: RunPath
+    """a folder that `trafo train` wrote, one of its checkpoints, or a Hugging Face folder"""
+    text: TextPaths
+    """files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet; or one token file"""
+    context_length: OptionalInt = None
+    """ids that the model sees at a time; its own context by default"""
+    stride: OptionalInt = None
+    """predictions of each window; fewer than the context give each more to go by"""
+    batch_size: int = 8
+    """windows at a time"""
+    max_tokens: OptionalInt = None
+    """about so many predictions, spread evenly over the text, instead of all"""
+    end_of_document: OptionalString = None
+    """a special token to put behind each file or record"""
+    field: str = "text"
+    """where the text is in JSON lines and Parquet"""
+    errors: Errors = "strict"
+    """what to do where a file is not UTF-8: stop, or read U+FFFD"""
+    best: bool = False
+    """the checkpoint with the lowest validation loss instead of the newest"""
+    json: bool = False
+    """print everything as JSON"""
+
+    def __post_init__(self) -> None:
+        for flag in ("context_length", "stride", "batch_size", "max_tokens"):
+            value = getattr(self, flag)
+            if value is not None and value < 1:
+                name = "--" + flag.replace("_", "-")
+                raise ConfigError(f"{name} {value} is too few", hint="give 1 or more")
+
+
+def run(options: Options) -> None:
+    """Load, encode, evaluate, show."""
+    from trafo.checkpoint.bundle import load_bundle
+
+    bundle = load_bundle(options.run, best=options.best)
+    with _open_tokens(bundle.tokenizer, options) as tokens:
+        evaluation = _evaluate(bundle, tokens, options)
+    facts = {
+        "loss": evaluation.loss,
+        "perplexity": evaluation.perplexity,
+        "bits_per_byte": evaluation.bits_per_byte,
+        "tokens": evaluation.num_tokens,
+        "bytes": evaluation.num_bytes,
+    }
+    (_show_json if options.json else _show_table)(facts)
+
+
+@contextmanager
+def _open_tokens(tokenizer: Tokenizer, options: Options) -> Iterator[TokenFile]:
+    """A token file as it is; text goes through a temporary one, so that memory stays small."""
+    from trafo.tokenizer.corpus import encode_files
+    from trafo.tokenizer.token_file import TokenFile
+
+    if any(path.endswith(_TOKENS) for path in options.text):
+        if len(options.text) > 1:
+            raise InputError(
+                "a token file is evaluated alone", hint="give one token file, or texts"
+            )
+        yield TokenFile.open(options.text[0], tokenizer.hash)
+        return
+    with TemporaryDirectory() as folder:
+        yield encode_files(
+            tokenizer,
+            options.text,
+            Path(folder, "text" + _TOKENS),
+            field=options.field,
+            errors=options.errors,
+            end_of_document=options.end_of_document,
+        )
+
+
+def _evaluate(bundle: Bundle, tokens: TokenFile, options: Options) -> Evaluation:
+    from trafo.evaluate import byte_lengths, evaluate_ids
+    from trafo.runtime.progress import progress
+
+    total = min(len(tokens) - 1, options.max_tokens or len(tokens))
+    with progress("evaluating", total=total, unit="tokens") as bar:
+        return evaluate_ids(
+            bundle.model,
+            tokens.ids,
+            context_length=options.context_length,
+            stride=options.stride,
+            batch_size=options.batch_size,
+            byte_lengths=byte_lengths(bundle.tokenizer),
+            max_tokens=options.max_tokens,
+            advance=bar.advance,
+        )
+
+
+def _show_json(facts: dict[str, Any]) -> None:
+    import json
+
+    from trafo.runtime.console import show
+
+    show(json.dumps(facts, indent=2))
+
+
+def _show_table(facts: dict[str, Any]) -> None:
+    from trafo.runtime.console import show
+    from trafo.tokenizer.report.tables import plain_table
+
+    table = plain_table("lr")
+    for name, value in facts.items():
+        shown = "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
+        table.add_row(name.replace("_", " "), shown)
+    show(table)

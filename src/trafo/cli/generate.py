@@ -1,0 +1,172 @@
+"""`trafo generate`: a prompt in, what a trained model makes of it out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from trafo.cli.tokenizer.arguments import OptionalInt, OptionalPath, OptionalString, Strings
+from trafo.errors import ConfigError, InputError
+from trafo.generate.config import GenerationConfig
+
+if TYPE_CHECKING:
+    from trafo.checkpoint.bundle import Bundle
+    from trafo.generate import Completion, Piece
+
+RunPath = Annotated[Positional[Path], arg(metavar="RUN")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(GenerationConfig):
+    """Let a trained model continue a text; one completion is shown while it is written.
+
+    Several prompts or samples are generated side by side and shown when they are done.
+    """
+
+    run: RunPath
+    """a folder that `trafo train` wrote, one of its checkpoints, or a Hugging Face folder"""
+    prompt: Strings = ()
+    """the texts to continue; without any, the model begins one"""
+    prompts: OptionalPath = None
+    """a file of prompts, one on each line"""
+    top_k: OptionalInt = None
+    """choose among this many likeliest tokens"""
+    end_token: OptionalString = None
+    """the special token that ends a completion; <|endoftext|> if the tokenizer has it"""
+    stop: Strings = ()
+    """end before any of these strings; they are not part of the completion"""
+    logprobs: OptionalInt = None
+    """with --json: log-probabilities, and so many alternatives of each token"""
+    echo: bool = True
+    """show the prompt before its completion"""
+    best: bool = False
+    """the checkpoint with the lowest validation loss instead of the newest"""
+    json: bool = False
+    """print everything as JSON"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.prompt and self.prompts is not None:
+            raise ConfigError("--prompt and --prompts were given", hint="give one of them")
+        if self.logprobs is not None and not self.json:
+            raise ConfigError("--logprobs is for --json", hint="add --json")
+
+    def config(self) -> GenerationConfig:
+        """What is not about the command line."""
+        return GenerationConfig(**{f.name: getattr(self, f.name) for f in fields(GenerationConfig)})
+
+
+def run(options: Options) -> None:
+    """Load, generate, show."""
+    from trafo.checkpoint.bundle import load_bundle
+
+    prompts = _prompts(options)
+    bundle = load_bundle(options.run, best=options.best)
+    start = perf_counter()
+    if len(prompts) == 1 and options.num_samples == 1 and not options.json:
+        num_tokens = _show_stream(bundle, prompts[0], options)
+    else:
+        completions = _generate(bundle, prompts, options)
+        num_tokens = sum(len(done.tokens) for done in completions)
+        show_all = _show_json if options.json else _show_texts
+        show_all(prompts, completions, options)
+    _say_speed(num_tokens, perf_counter() - start)
+
+
+def _prompts(options: Options) -> list[str]:
+    if options.prompts is None:
+        return list(options.prompt) or [""]
+    try:
+        lines = options.prompts.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"not UTF-8: byte 0x{error.object[error.start]:02x} at offset {error.start:,}",
+            where=str(options.prompts),
+        ) from None
+    prompts = [line for line in lines if line.strip()]
+    if not prompts:
+        raise InputError("holds no prompts", where=str(options.prompts), hint="one on each line")
+    return prompts
+
+
+def _show_stream(bundle: Bundle, prompt: str, options: Options) -> int:
+    """The text as it is written; how many tokens it took."""
+    from trafo.generate import stream
+
+    num_tokens = 0
+    pieces = stream(bundle.model, bundle.tokenizer, [prompt], options.config())
+    _write(prompt if options.echo else "")
+    for piece in pieces:
+        num_tokens += piece.token is not None
+        _write(piece.text)
+    _write("\n")
+    return num_tokens
+
+
+def _write(text: str) -> None:
+    """At once, and as UTF-8 wherever it goes."""
+    import sys
+
+    if text:
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.flush()
+
+
+def _generate(bundle: Bundle, prompts: list[str], options: Options) -> list[Completion]:
+    from trafo.generate import stream
+    from trafo.generate.complete import collect
+    from trafo.runtime.progress import progress
+
+    config = options.config()
+    most = len(prompts) * config.num_samples * config.max_new_tokens
+
+    def counted(pieces: Iterator[Piece]) -> Iterator[Piece]:
+        with progress("generating", total=most, unit="tokens") as bar:
+            for piece in pieces:
+                bar.advance()
+                yield piece
+
+    pieces = stream(bundle.model, bundle.tokenizer, prompts, config)
+    return collect(counted(pieces), len(prompts), config.num_samples)
+
+
+def _show_texts(prompts: list[str], completions: list[Completion], options: Options) -> None:
+    for done in completions:
+        which = [f"prompt {done.prompt + 1}"] if len(prompts) > 1 else []
+        which += [f"sample {done.sample + 1}"] if options.num_samples > 1 else []
+        _write(f"--- {', '.join(which)}\n")
+        _write((prompts[done.prompt] if options.echo else "") + done.text + "\n")
+
+
+def _show_json(prompts: list[str], completions: list[Completion], options: Options) -> None:
+    import json
+
+    content = [_as_dict(prompts[done.prompt], done, options) for done in completions]
+    _write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def _as_dict(prompt: str, done: Completion, options: Options) -> dict[str, Any]:
+    content = {
+        "prompt": prompt,
+        "sample": done.sample,
+        "text": done.text,
+        "finish_reason": done.finish_reason,
+        "ids": done.ids,
+    }
+    if options.logprobs is not None:
+        content["logprobs"] = done.logprobs
+        content["alternatives"] = [dict(token.alternatives) for token in done.tokens]
+    return content
+
+
+def _say_speed(num_tokens: int, seconds: float) -> None:
+    from trafo.runtime.console import say
+    from trafo.runtime.sizes import format_duration
+
+    rate = num_tokens / seconds
+    say(f"{num_tokens:,} tokens in {format_duration(seconds)}, {rate:,.0f} tokens/s")

@@ -1,0 +1,167 @@
+"""`trafo generate` and `trafo eval` on a folder with a tiny model."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from trafo.checkpoint.bundle import load_bundle
+from trafo.checkpoint.convert import save_hugging_face
+from trafo.cli.main import main
+from trafo.cli.verbs import Verb
+from trafo.evaluate import byte_lengths, evaluate_ids
+from trafo.generate import GenerationConfig, generate
+from trafo.models import TransformerLM
+from trafo.tokenizer import Tokenizer, encode_files
+
+TABLE = {
+    "generate": Verb("trafo.cli.generate", "let a trained model continue a text"),
+    "eval": Verb("trafo.cli.eval", "how well a trained model predicts a text"),
+}
+TEXT = "größer als gestern, kleiner als morgen.\n<|endoftext|>" * 9
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("run") / "model"
+    save_hugging_face(TransformerLM(257, 32, 16, 2, 2), path)
+    Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"]).save(path)
+    return path
+
+
+@pytest.fixture
+def trafo(folder, capfdbinary):
+    """Runs a verb on the folder; its exit code, output and messages."""
+
+    def run(verb, *arguments):
+        code = main([verb, str(folder), *map(str, arguments)], table=TABLE)
+        out, err = capfdbinary.readouterr()
+        return code, out.decode(), err.decode()
+
+    return run
+
+
+def expected(folder, prompts, **settings):
+    bundle = load_bundle(folder)
+    return generate(bundle.model, bundle.tokenizer, prompts, GenerationConfig(**settings))
+
+
+def test_one_completion_is_streamed_and_its_speed_told(trafo, folder):
+    code, out, err = trafo("generate", "--prompt", "Hi", "--max-new-tokens", 40, "--seed", 3)
+    (done,) = expected(folder, ["Hi"], max_new_tokens=40, seed=3)
+    assert code == 0
+    assert out == f"Hi{done.text}\n"
+    assert err.startswith(f"{len(done.ids)} tokens in ")
+    assert err.endswith(" tokens/s\n")
+    again = trafo("generate", "--prompt", "Hi", "--max-new-tokens", 40, "--seed", 3, "--no-echo")
+    assert again[1] == f"{done.text}\n"
+
+
+def test_prompts_and_samples_are_told_apart(trafo, folder, tmp_path):
+    file = tmp_path / "prompts.txt"
+    file.write_text("größer\n\n  two words\n")
+    settings = ["--max-new-tokens", 5, "--num-samples", 2, "--top-k", 9]
+    code, out, _ = trafo("generate", "--prompts", file, *settings)
+    prompts = ["größer", "  two words"]
+    done = expected(folder, prompts, max_new_tokens=5, num_samples=2, top_k=9)
+    parts = [
+        f"--- prompt {d.prompt + 1}, sample {d.sample + 1}\n{prompts[d.prompt]}{d.text}\n"
+        for d in done
+    ]
+    assert code == 0
+    assert out == "".join(parts)
+
+
+def test_json_holds_ids_and_log_probabilities(trafo, folder):
+    line = ["--prompt", "a", "b", "--json", "--logprobs", 2, "--max-new-tokens", 4]
+    code, out, _ = trafo("generate", *line, "--temperature", 0)
+    content = json.loads(out)
+    done = expected(folder, ["a", "b"], logprobs=2, max_new_tokens=4, temperature=0.0)
+    assert code == 0
+    assert [c["prompt"] for c in content] == ["a", "b"]
+    for entry, completion in zip(content, done, strict=True):
+        assert entry["text"] == completion.text
+        assert entry["ids"] == completion.ids
+        assert entry["finish_reason"] == "length"
+        assert entry["logprobs"] == pytest.approx(completion.logprobs)
+        likeliest = [max(pairs.values()) for pairs in entry["alternatives"]]
+        assert likeliest == pytest.approx(entry["logprobs"])
+
+
+def test_without_a_prompt_a_text_begins(trafo):
+    code, out, _ = trafo("generate", "--max-new-tokens", 3)
+    assert code == 0
+    assert out.endswith("\n")
+
+
+def test_evaluation_of_text_and_of_its_tokens(trafo, folder, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    bundle = load_bundle(folder)
+    ids = bundle.tokenizer.encode_array(TEXT)
+    lengths = byte_lengths(bundle.tokenizer)
+    wanted = evaluate_ids(bundle.model, ids, stride=10, byte_lengths=lengths)
+    tokens = encode_files(bundle.tokenizer, text, tmp_path / "text.tokens").path
+    for path in (text, tokens):
+        code, out, _ = trafo("eval", path, "--stride", 10, "--json")
+        result = json.loads(out)
+        assert code == 0
+        assert result["tokens"] == len(ids) - 1
+        assert result["bytes"] == len(TEXT.replace("<|endoftext|>", "").encode()) - 1
+        assert result["loss"] == pytest.approx(wanted.loss)
+        assert result["perplexity"] == pytest.approx(math.exp(wanted.loss))
+        assert result["bits_per_byte"] == pytest.approx(wanted.bits_per_byte)
+
+
+def test_evaluation_as_a_table(trafo, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    code, out, _ = trafo("eval", text, "--max-tokens", 64)
+    rows = dict(line.rsplit(maxsplit=1) for line in out.splitlines())
+    assert code == 0
+    assert list(rows) == ["loss", "perplexity", "bits per byte", "tokens", "bytes"]
+    assert rows["tokens"] == "64"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--top-p", "2"], "top_p is 2.0; it must be more than 0 and at most 1"),
+        (["--prompt", "a", "--prompts", "b"], "--prompt and --prompts were given"),
+        (["--logprobs", "1"], "--logprobs is for --json"),
+        (["--prompts", "absent"], "absent: no such file"),
+        (["--end-token", "</s>"], "the tokenizer has no special token '</s>'"),
+    ],
+)
+def test_wrong_questions_get_one_line(trafo, arguments, complaint):
+    code, _, err = trafo("generate", *arguments)
+    assert code == 2
+    assert complaint in err
+    assert err.count("\n") == 1
+
+
+def test_wrong_texts_get_one_line(trafo, tmp_path):
+    text = tmp_path / "a.txt"
+    text.write_text("abc")
+    other = Tokenizer({i: bytes([i]) for i in range(256)}, [])
+    tokens = encode_files(other, text, tmp_path / "a.tokens").path
+    for arguments, complaint in [
+        ([tokens], "made by another tokenizer"),
+        ([tokens, text], "a token file is evaluated alone"),
+        ([text, "--stride", "0"], "--stride 0 is too few"),
+        ([text, "--stride", "99"], "stride is 99; it must be from 1 to the context, 32"),
+        ([tmp_path / "absent"], "no such file"),
+    ]:
+        code, _, err = trafo("eval", *arguments)
+        assert code == 2
+        assert complaint in err
+        assert err.count("\n") == 1
+    empty = tmp_path / "empty.txt"
+    empty.write_text("")
+    assert "the text has 0 ids" in trafo("eval", empty)[2]
+    prompts = tmp_path / "bad.txt"
+    prompts.write_bytes(b"a\xff")
+    assert "not UTF-8: byte 0xff at offset 1" in trafo("generate", "--prompts", prompts)[2]
+    assert "holds no prompts" in trafo("generate", "--prompts", empty)[2]
