@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from trafo.errors import InputError
 from trafo.runtime.progress import progress
 from trafo.tokenizer.chunks import Chunker
-from trafo.tokenizer.kernels.bpe import NO_ID, Ids
+from trafo.tokenizer.kernels.bpe import NO_ID
+from trafo.tokenizer.kernels.scan import Cuts
 from trafo.tokenizer.reading import Read, disk_bytes_before, read_all
 from trafo.tokenizer.records import Errors
 from trafo.tokenizer.sources import Paths, fingerprint, open_sources
@@ -91,8 +92,11 @@ class ChunkEncoder:
                 f"the tokenizer has no special token {end_of_document!r}",
                 hint=f"it has {', '.join(map(repr, ids)) or 'none'}",
             )
-        self._end_ids = {ids[end] for end in (END_OF_TEXT, end_of_document) if end in ids}
-        self._marker = int(NO_ID) if end_of_document is None else ids[end_of_document]
+        self._document_end_id = int(NO_ID) if end_of_document is None else ids[end_of_document]
+        # Of each kind of cut, the special tokens in their order and then the end of a document:
+        # whether a document ends there, and the number of ids that stand for it.
+        self._is_end = np.array([token in (END_OF_TEXT, end_of_document) for token in ids] + [True])
+        self._num_ids = np.array([1] * len(ids) + [int(end_of_document is not None)])
         self._tokenizer = tokenizer
         self._dtype = np.dtype(dtype_for(tokenizer.vocab_size)).newbyteorder("<")
 
@@ -111,19 +115,11 @@ class ChunkEncoder:
             )
         data, cuts = chunk.data, chunk.cuts
         with self._tokenizer.encoder() as encoder:
-            ids = encoder.encode_piece(data, 0, len(data), cuts, self._marker)
-            ids, ends = self._without_markers(ids)
-            return EncodedChunk(ids.astype(self._dtype), ends, read)
+            ids = encoder.encode_piece(data, 0, len(data), cuts, self._document_end_id)
+            places = encoder.places_of_cuts()
+            return EncodedChunk(ids.astype(self._dtype), self._document_ends(cuts, places), read)
 
-    def _without_markers(self, ids: Ids) -> tuple[Ids, NDArray[np.int64]]:
-        """Where documents end; markers that are no tokens are taken out."""
-        is_end = np.zeros(len(ids), np.bool_)
-        for end_id in self._end_ids:
-            is_end |= ids == end_id
-        ends = np.flatnonzero(is_end) + 1
-        markers = np.flatnonzero(ids == NO_ID)
-        if len(markers):
-            ends = ends - np.searchsorted(markers, ends)
-            ends = np.union1d(ends, markers - np.arange(len(markers)))
-            ids = np.delete(ids, markers)
-        return ids, ends
+    def _document_ends(self, cuts: Cuts, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The number of ids before the end of each document."""
+        kinds = cuts[:, 2]
+        return np.unique((places + self._num_ids[kinds])[self._is_end[kinds]])

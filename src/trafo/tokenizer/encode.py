@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trafo.errors import FormatError, InputError
 from trafo.tokenizer.kernels.bpe import (
@@ -22,6 +23,7 @@ from trafo.tokenizer.kernels.bpe import (
 from trafo.tokenizer.kernels.encode import (
     ARRAYS,
     CACHE_FULL,
+    CUTS_MET,
     IDS,
     LONG_IDS,
     LONG_WORD,
@@ -111,9 +113,10 @@ class Encoder:
         arrays["long_ids"] = np.empty(_LONG_IDS, np.uint32)
         arrays["batch"] = new_batch()
         arrays["scratch"] = np.empty(SHORT, np.uint64)
-        arrays["state"] = np.zeros(7, np.int64)
+        arrays["state"] = np.zeros(8, np.int64)
         arrays["classes"] = character_classes()
         arrays["ends"] = np.empty(_WORDS_AT_ONCE, np.int64)
+        arrays["places"] = np.empty(0, np.int64)
         arrays["slots"], arrays["arena"], arrays["used"] = _new_cache(merges)
         self._start_cache()
         self._room = np.empty(0, np.uint32)
@@ -124,6 +127,8 @@ class Encoder:
 
         `out` has room for stop - start + SLACK ids, and one more for each end of a document.
         """
+        if len(cuts) > self._arrays["places"].size:
+            self._arrays["places"] = np.empty(2 * len(cuts), np.int64)
         if not self._is_gpt2:
             return self._encode_words(data, start, stop, cuts, out)
         handles = self._arrays.handles
@@ -138,7 +143,8 @@ class Encoder:
     ) -> Ids:
         """The ids of data[start:stop], in a buffer that the next call overwrites.
 
-        `document_end` is written at each end of a document that is among the cuts.
+        `document_end` is written at each end of a document that is among the cuts, unless it is
+        NO_ID.
         """
         self._arrays["special_ids"][-1] = document_end
         needed = stop - start + len(cuts) + SLACK
@@ -146,10 +152,14 @@ class Encoder:
             self._room = np.empty(needed + needed // 4, np.uint32)
         return self._room[: self.encode(data, start, stop, cuts, self._room)]
 
+    def places_of_cuts(self) -> NDArray[np.int64]:
+        """How many ids stand before each cut of the text encoded last."""
+        return self._arrays["places"][: self._arrays["state"][CUTS_MET]]
+
     def _encode_words(self, data: Bytes, start: int, stop: int, cuts: Cuts, out: Ids) -> int:
         """The same for any pattern: scan, then encode, some thousand words at a time."""
         state = self._arrays["state"]
-        state[IDS] = 0
+        state[IDS] = state[CUTS_MET] = 0
         for first, ends in self._scanner.words(data, start, stop, cuts):
             state[WORDS], state[START_OF_WORD] = 0, first
             while reason := encode_words(data, ends, len(ends), out, self._arrays.handles):

@@ -89,6 +89,7 @@ class Tokenizer:
     def _build(self, parts: TokenizerParts) -> None:
         self.parts = parts
         self.hash = content_hash(parts)
+        self._vocab_size = max(parts.vocab, default=-1) + 1
         self._specials = SpecialTokens(list(parts.special_tokens))
         self._merges = Merges.from_parts(parts)
         self._idle = [self.new_encoder()]
@@ -144,7 +145,7 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int:
         """One more than the largest id: what an embedding needs."""
-        return max(self.vocab, default=-1) + 1
+        return self._vocab_size
 
     def __repr__(self) -> str:
         return f"Tokenizer({len(self.vocab):,} tokens, pattern={self.pattern!r}, {self.hash[:12]})"

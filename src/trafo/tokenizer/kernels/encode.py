@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from trafo.tokenizer.kernels.bits import get, put
 from trafo.tokenizer.kernels.bpe import (
+    NO_ID,
     SHORT,
     Ids,
     MergeTable,
@@ -60,11 +61,12 @@ ARRAYS = (
     "state",
     "classes",
     "ends",
+    "places",
 )
 
 # What the state holds: words encoded, where the next one begins, ids written, ids in the arena;
-# and of the scan: ends found, how far it has come, the next cut.
-WORDS, START_OF_WORD, IDS, LONG_IDS, NUM_ENDS, SCANNED, NEXT_CUT = range(7)
+# of the scan: ends found, how far it has come, the next cut; and how many cuts have been met.
+WORDS, START_OF_WORD, IDS, LONG_IDS, NUM_ENDS, SCANNED, NEXT_CUT, CUTS_MET = range(8)
 
 # Why `encode_words` came back.
 DONE, CACHE_FULL, LONG_WORD, BYTE_MISSING = range(4)
@@ -130,6 +132,7 @@ def _arrays(handles: Handles) -> Any:
         as_uint64s(handles[14], handles[15]),
         as_uint64s(handles[16], handles[17]),
         as_int64s(handles[18], handles[19]),
+        as_int64s(handles[24], handles[25]),
     )
 
 
@@ -149,9 +152,11 @@ def _encode_words(
     batch: Batch,
     scratch: NDArray[np.uint64],
     state: NDArray[np.int64],
+    places: NDArray[np.int64],
 ) -> int:
     """Encode ends[state[WORDS] : num_ends]; the first begins at state[START_OF_WORD].
 
+    `places` gets the number of ids before each cut; one whose id is NO_ID leaves no other trace.
     Returns DONE, or what must be mended before the word at state[WORDS] can be encoded.
     """
     done, start, count, long_used = state[WORDS], state[START_OF_WORD], state[IDS], state[LONG_IDS]
@@ -164,7 +169,9 @@ def _encode_words(
             if not is_at_home(batch, i, slots):
                 if batch[LENGTH + i] == 0:
                     out[count] = special_ids[np.int64(batch[KEY0 + i])]
-                    count += 1
+                    places[state[CUTS_MET]] = count
+                    state[CUTS_MET] += 1
+                    count += out[count] != NO_ID
                     done += 1
                     continue
                 slot = find_word(data, batch, i, slots, arena)
@@ -226,7 +233,7 @@ def encode_gpt2(
     classes = as_bytes(handles[20], handles[21])
     ends = as_int64s(handles[22], handles[23])
     if not goes_on:
-        state[WORDS] = state[NUM_ENDS] = state[IDS] = state[NEXT_CUT] = 0
+        state[WORDS] = state[NUM_ENDS] = state[IDS] = state[NEXT_CUT] = state[CUTS_MET] = 0
         state[SCANNED] = start
     while True:
         if state[WORDS] == state[NUM_ENDS]:

@@ -14,7 +14,7 @@ import numpy as np
 from trafo.errors import InputError
 from trafo.runtime.progress import progress
 from trafo.tokenizer.chunks import Chunk, Chunker
-from trafo.tokenizer.kernels.bpe import NO_ID, Ids
+from trafo.tokenizer.kernels.bpe import Ids
 from trafo.tokenizer.kernels.encode import SLACK
 from trafo.tokenizer.records import Errors
 from trafo.tokenizer.report.facts import Report, Share, Totals
@@ -126,8 +126,7 @@ class Meter:
         start = perf_counter()
         count = self._encoder.encode(chunk.data, 0, len(chunk.data), chunk.cuts, self._room)
         self.seconds += perf_counter() - start
-        ids = self._room[:count]
-        return np.extract(ids != NO_ID, ids)  # without the ends of documents
+        return self._room[:count]
 
     def _count_tokens(self, ids: Ids, kinds: Kinds) -> None:
         lengths = self._token_bytes[ids]
