@@ -36,7 +36,7 @@ class Snapshot:
 
 def take(model: Module, optimizers: Iterable[Optimizer]) -> Snapshot:
     """All of it on the CPU; perhaps the live tensors: write them before training goes on."""
-    snapshot = Snapshot(_weights(model), {_RNG: torch.get_rng_state()})
+    snapshot = Snapshot(take_weights(model), {_RNG: torch.get_rng_state()})
     for name, state in _states_by_name(model, optimizers):
         for key, value in state.items():
             if isinstance(value, Tensor):
@@ -79,7 +79,8 @@ def restore_weights(weights: dict[str, Tensor], model: Module) -> None:
         tensor.copy_(_dealt_out(weights[name].to(tensor.device), tensor))
 
 
-def _weights(model: Module) -> dict[str, Tensor]:
+def take_weights(model: Module) -> dict[str, Tensor]:
+    """The weights alone; all ranks must call it."""
     return {name: _whole(tensor) for name, tensor in _own_tensors(model).items()}
 
 

@@ -21,6 +21,7 @@ from trafo.tokenizer.sources import expand_paths
 from trafo.tokenizer.token_file import TokenFile
 from trafo.tokenizer.tokenizer import Tokenizer
 from trafo.train.config import TrainConfig
+from trafo.train.ranks import is_first_process
 
 SECONDS = 600.0
 """how long a run takes that nobody has given a budget"""
@@ -65,7 +66,8 @@ def choose(asked: TrainConfig) -> TrainConfig:
         model=model_of(shape, vocab),
         optimizer=fast_optimizer(),
     )
-    say(_tell(config, text_bytes, asked.budget, flops / seconds))
+    if is_first_process():
+        say(_tell(config, text_bytes, asked.budget, flops / seconds))
     return config
 
 

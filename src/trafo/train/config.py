@@ -89,7 +89,10 @@ class MachineConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Train a language model on text. Without a config, sizes are chosen to suit the text."""
+    """Train a language model on text. Sizes are chosen to suit the text and the machine.
+
+    --config FILE takes them from a file instead, such as those in configs/. Flags go over both.
+    """
 
     text: Texts = ()
     """what to train on: files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet"""

@@ -13,6 +13,7 @@ runs/tinystories/
 from __future__ import annotations
 
 import secrets
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -103,6 +104,10 @@ class RunFolder:
             file = path.open("ab")
         lock(file, self.path)
         return file
+
+    def remove(self) -> None:
+        """Delete a run that never began."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def mark_latest(self) -> None:
         """Let `runs/latest`, beside the run, lead to it."""

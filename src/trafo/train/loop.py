@@ -16,7 +16,6 @@ from trafo.checkpoint.bundle import describe_model
 from trafo.checkpoint.snapshot import restore, take
 from trafo.checkpoint.store import CheckpointStore
 from trafo.errors import InputError, StorageError
-from trafo.evaluate import Evaluation
 from trafo.runtime.console import say
 from trafo.runtime.sizes import parse_duration
 from trafo.train.build import Training
@@ -41,6 +40,7 @@ class Trainer:
         self.state = state
         self.store = CheckpointStore(folder.checkpoints, training.config.checkpoint.keep)
         self._saved_step: int | None = None
+        self._is_best = False
         self._seconds_before = state.seconds
         self._started = started
 
@@ -94,17 +94,13 @@ class Trainer:
 
     def _evaluate(self, reporter: Reporter) -> None:
         is_last = self.state.step == self.state.plan.steps
-        evaluation = validate(self.training, self.state.plan, is_last=is_last)
-        self.state.validation_loss = evaluation.loss
-        self._note_best(evaluation)
-        reporter.validation(evaluation)
-
-    def _note_best(self, evaluation: Evaluation) -> None:
-        if evaluation.loss < self.state.best_loss:
-            self.state.best_loss = evaluation.loss
+        loss, evaluation = validate(self.training, self.state.plan, is_last=is_last)
+        self.state.validation_loss = loss
+        if loss < self.state.best_loss:
+            self.state.best_loss = loss
             self._is_best = True
-
-    _is_best = False
+        if evaluation is not None:
+            reporter.validation(evaluation)
 
     def _correct_plan(self, reporter: Reporter) -> None:
         """With a budget: as many steps as still fit, from what they have cost in this session."""
@@ -140,7 +136,12 @@ class Trainer:
             say(f"{error}")
             say(f"not saved at step {self.state.step}; {self._what_is_saved()}, training goes on")
 
-    def load_newest(self) -> None:
+    def continue_from_newest(self) -> None:
+        """Begin this session where an earlier one left off; its time counts as well."""
+        self._load_newest()
+        self._seconds_before = self.state.seconds
+
+    def _load_newest(self) -> None:
         """Go to the newest sound checkpoint."""
         checkpoint = self.store.newest()
         check_same_data(checkpoint.state["data"], self.training.dataset)
@@ -157,10 +158,8 @@ class Trainer:
                 f"{what}, for the second time",
                 hint=f"stopped; {self._what_is_saved()}. Try a lower optimizer.lr",
             )
-        seconds = self.seconds
-        self.load_newest()
+        self._load_newest()
         self.state.attempt = attempt + 1
-        self._seconds_before = seconds - (perf_counter() - self._started)
         self._follow_attempt()
         say(f"{what}; back to step {self.state.step}, going on with other batches")
 

@@ -49,10 +49,27 @@ class Ranks:
         broadcast(shared, src=0)
         return float(shared)
 
+    def agree_on(self, text: str) -> str:
+        """The first rank's text, on every rank."""
+        if self.world == 1:
+            return text
+        data = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+        length = torch.tensor(len(data))
+        broadcast(length, src=0)
+        if not self.is_first:
+            data = torch.empty(int(length), dtype=torch.uint8)
+        broadcast(data, src=0)
+        return bytes(data.tolist()).decode()
+
     def wait(self) -> None:
         """Until every rank is here."""
         if self.world > 1:
             barrier()
+
+
+def is_first_process() -> bool:
+    """Whether this is the one that talks to people, asked before the ranks have met."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from trafo.train.metrics import MetricsFile, Record, read_metrics
 from trafo.train.norms import NormWatch
 from trafo.train.samples import write_sample
 from trafo.train.step import StepResult
+from trafo.train.whole import whole_model
 
 if TYPE_CHECKING:
     from trafo.train.loop import Trainer
@@ -121,8 +122,6 @@ class Reporter:
 
     def validation(self, evaluation: Evaluation) -> None:
         """The model has been measured."""
-        if self.is_silent:
-            return
         self._write(
             {
                 "step": self.trainer.state.step,
@@ -138,10 +137,14 @@ class Reporter:
 
     def sample(self) -> None:
         """Let the model write something."""
-        if not self.is_silent:
-            write_sample(
-                self.trainer.training, self.trainer.folder.samples, self.trainer.state.step
-            )
+        training = self.trainer.training
+        model = whole_model(training)
+        if model is None:
+            return
+        try:
+            write_sample(training, model, self.trainer.folder.samples, self.trainer.state.step)
+        except StorageError as error:
+            say(f"{error}")
 
     def line(self) -> str:
         """Step, losses, rate, gradient norm, speed, share of the peak, time left."""

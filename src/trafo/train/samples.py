@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trafo.generate import GenerationConfig, generate
+from trafo.models import CausalLM
 from trafo.runtime.atomic import storage_errors
 from trafo.runtime.console import say
 from trafo.train.build import Training
@@ -12,10 +13,9 @@ from trafo.train.build import Training
 _LONGEST_ON_SCREEN = 200
 
 
-def write_sample(training: Training, path: Path, step: int) -> str:
+def write_sample(training: Training, model: CausalLM, path: Path, step: int) -> str:
     """Let the model go on from the prompt; the same random numbers each time."""
     config = training.config
-    model = training.model
     was_training = model.training
     model.eval()
     try:

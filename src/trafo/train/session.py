@@ -6,7 +6,8 @@ import dataclasses
 from pathlib import Path
 from time import perf_counter
 
-from trafo.errors import ConfigError
+from trafo.checkpoint.store import CheckpointStore
+from trafo.errors import ConfigError, TrafoError
 from trafo.runtime.console import say
 from trafo.runtime.sizes import format_duration, parse_duration
 from trafo.train.budget import seconds_per_step
@@ -24,9 +25,14 @@ def train(config: TrainConfig) -> int:
     """Train a model in a new folder; returns the exit code."""
     started = perf_counter()
     with ranks() as mine:
-        config = _anchored(config)
-        folder = _new_folder(config, mine)
-        return _begin(config, folder, mine, started)
+        folder = _new_folder(_anchored(config), mine)
+        with _Held(folder, mine):
+            try:
+                return _begin(folder, mine, started)
+            except TrafoError:
+                if mine.is_first and not CheckpointStore(folder.checkpoints).steps():
+                    folder.remove()  # nothing was done: the same name can be used again
+                raise
 
 
 def resume(path: str | Path, config: TrainConfig | None = None) -> int:
@@ -35,33 +41,27 @@ def resume(path: str | Path, config: TrainConfig | None = None) -> int:
     folder = RunFolder.existing(path)
     with ranks() as mine, _Held(folder, mine):
         config = config or folder.read_config()
-        trainer = None
-        if any(_finished_checkpoints(folder)):
-            training = build(config, mine)
-            trainer = Trainer(training, folder, State(plan=Plan.of(config, config.steps)), started)
-            trainer.load_newest()
-            _follow_config(trainer, config)
-        if trainer is None:  # killed before its first checkpoint
-            return _run_held(config, folder, mine, started)
+        if mine.is_first:
+            folder.write_config(config)
+        if not CheckpointStore(folder.checkpoints).steps():  # killed before the first one
+            return _begin(folder, mine, started)
+        training = build(config, mine)
+        trainer = Trainer(training, folder, State(plan=Plan.of(config, config.steps)), started)
+        trainer.continue_from_newest()
+        _follow_config(trainer, config)
         if mine.is_first:
             say(f"going on at step {trainer.state.step:,} of {trainer.state.plan.steps:,}")
         return _fit(trainer)
 
 
-def _begin(config: TrainConfig, folder: RunFolder, mine: Ranks, started: float) -> int:
-    with _Held(folder, mine):
-        return _run_held(config, folder, mine, started)
-
-
-def _run_held(config: TrainConfig, folder: RunFolder, mine: Ranks, started: float) -> int:
-    if mine.is_first:
-        folder.write_config(config)
-        folder.mark_latest()
+def _begin(folder: RunFolder, mine: Ranks, started: float) -> int:
+    """From the folder's config to the end of its run."""
+    config = folder.read_config()
     training = build(config, mine)
     plan = _plan(training, started)
     if mine.is_first:
         training.dataset.tokenizer.save(folder.tokenizer)
-        folder.write_config(config)
+        folder.mark_latest()
         say(_opening(training, plan, folder))
     return _fit(Trainer(training, folder, State(plan=plan), started))
 
@@ -109,10 +109,12 @@ def _opening(training: Training, plan: Plan, folder: RunFolder) -> str:
 
 
 def _new_folder(config: TrainConfig, mine: Ranks) -> RunFolder:
-    """Made by the first rank; the others only know its name."""
-    if mine.is_first:
-        return RunFolder.new(config)
-    return RunFolder(config.out or Path("unused"))
+    """Made by the first rank, with its config in it, which is the config of all ranks."""
+    if not mine.is_first:
+        return RunFolder(Path(mine.agree_on("")))
+    folder = RunFolder.new(config)
+    folder.write_config(config)
+    return RunFolder(Path(mine.agree_on(str(folder.path))))
 
 
 def _anchored(config: TrainConfig) -> TrainConfig:
@@ -133,12 +135,6 @@ def _anchored(config: TrainConfig) -> TrainConfig:
         cache=data.cache.resolve(),
     )
     return dataclasses.replace(config, text=texts(config.text), data=anchored)
-
-
-def _finished_checkpoints(folder: RunFolder) -> list[int]:
-    from trafo.checkpoint.store import CheckpointStore
-
-    return CheckpointStore(folder.checkpoints).steps()
 
 
 class _Held:
