@@ -3,6 +3,8 @@ import torch
 from torch import nn as torch_nn
 
 from trafo.nn import FeedForward, LayerNorm, RMSNorm, SwiGLU, recompute
+from trafo.nn.feed_forward import silu_gate
+from trafo.nn.norm import rms_norm
 from trafo.nn.recompute import recomputed, recomputed_linear
 
 
@@ -42,6 +44,53 @@ def test_blocks_of_rows_change_nothing(agree, monkeypatch, block_numbers, lead):
         return formula(*xs) @ weight.T
 
     agree(lambda w, *xs: recomputed_linear(formula, w, *xs), plain, inputs, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("block_numbers", [1, 12, 1000])
+@pytest.mark.parametrize("lead", [(), (7,), (2, 3), (0,)])
+def test_silu_gates_own_gradient_is_autograds(agree, monkeypatch, block_numbers, lead):
+    monkeypatch.setattr(recompute, "_BLOCK_NUMBERS", block_numbers)
+    inputs = [torch.randn(5, 4, dtype=torch.float64), *torch.randn(2, *lead, 4).double()]
+
+    def plain(weight, *xs):
+        return silu_gate(*xs) @ weight.T
+
+    def ours(weight, *xs):
+        return recomputed_linear(silu_gate, weight, *xs)
+
+    agree(ours, plain, inputs, atol=1e-14, rtol=1e-12)
+    agree(ours, plain, [x.float() for x in inputs], atol=1e-6, rtol=1e-5)
+    assert torch.autograd.gradgradcheck(ours, [x.requires_grad_() for x in inputs])
+
+
+def test_silu_gate_of_a_frozen_input_or_of_mixed_types():
+    weight, gate, value = torch.randn(5, 4), torch.randn(3, 4), torch.randn(3, 4)
+    gate.requires_grad_()
+    recomputed_linear(silu_gate, weight, gate, value).sum().backward()
+    expected = torch.autograd.grad((silu_gate(gate, value) @ weight.T).sum(), gate)[0]
+    torch.testing.assert_close(gate.grad, expected)
+    value = value.bfloat16().requires_grad_()
+    recomputed_linear(silu_gate, weight, gate, value).sum().backward()
+    assert value.grad.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("lead", [(), (7,), (2, 3), (0,)])
+def test_rms_norms_own_gradient_is_autograds(agree, lead):
+    x, gain = torch.randn(*lead, 6, dtype=torch.float64), torch.randn(6, dtype=torch.float64)
+    layer = RMSNorm(6, dtype=torch.float64)
+
+    def ours(x, gain):
+        return torch.func.functional_call(layer, {"weight": gain}, x)
+
+    agree(ours, lambda x, g: rms_norm(x, g, 1e-5), [x, gain], atol=1e-14, rtol=1e-12)
+    assert torch.autograd.gradgradcheck(ours, [x.requires_grad_(), gain.requires_grad_()])
+
+
+def test_gradients_written_by_hand_can_be_asked_for_twice():
+    x = torch.randn(3, 8, requires_grad=True)
+    out = SwiGLU(8, 16)(RMSNorm(8)(x)).sum()
+    first, second = (torch.autograd.grad(out, x, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second)
 
 
 @pytest.mark.parametrize("learning", ["weight", "input"])

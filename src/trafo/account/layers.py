@@ -16,7 +16,8 @@ from trafo.account.workload import Workload
 
 # Tensors that exist together while an activation's gradient is computed: the steps of its formula,
 # run again, and their gradients. They are as large as a block of rows, see `trafo.nn.recompute`.
-_STEPS_OF = {"swiglu": 7, "silu": 6, "relu": 4, "relu2": 7, "gelu": 10, "gelu_tanh": 9}
+# SwiGLU's gradient is written out by hand.
+_STEPS_OF = {"swiglu": 2, "silu": 6, "relu": 4, "relu2": 7, "gelu": 10, "gelu_tanh": 9}
 BLOCK_NUMBERS = 2**17
 
 # Numbers of logits that `trafo.optim.chunked_cross_entropy` computes at once.
@@ -59,8 +60,9 @@ class LayerParts:
         up = ("w1", "w3") if kind == "swiglu" else ("w1",)
         sizes = dict.fromkeys(up, (self.d_model, d_ff)) | {"w2": (d_ff, self.d_model)}
         widened = self.rows * d_ff
-        # What goes into w2, its gradient and those of what the activation was given.
-        at_once = (2 + len(up) if self.work.is_training else 1 + len(up)) * widened
+        # What goes into w2, its gradient, and that of what the activation was given; SwiGLU was
+        # given two, and the second's takes the place of the gradient it comes from.
+        at_once = (3 if self.work.is_training else 1 + len(up)) * widened
         at_once += _STEPS_OF[kind] * min(widened, BLOCK_NUMBERS)
         return Component(
             "feed-forward",

@@ -13,6 +13,7 @@ from torch.nn import Module
 
 from trafo.nn.activation import ACTIVATIONS, ActivationName, silu
 from trafo.nn.linear import Linear
+from trafo.nn.recompute import WrittenOut, write_out
 
 FeedForwardName = Literal["swiglu", "silu", "gelu", "relu", "relu2"]
 
@@ -28,6 +29,26 @@ def silu_gate(
     gate: Float[Tensor, "*shape"], value: Float[Tensor, "*shape"]
 ) -> Float[Tensor, "*shape"]:
     return silu(gate) * value
+
+
+def _silu_gate_forward(out: Tensor, gate: Tensor, value: Tensor) -> None:
+    torch.sigmoid(gate, out=out).mul_(gate).mul_(value)
+
+
+def _silu_gate_backward(
+    out: Tensor, grads: list[Tensor], upstream: Tensor, gate: Tensor, value: Tensor
+) -> None:
+    """With s = sigmoid(g): silu'(g) = s + silu(g) (1 - s), between silu(g) and 1 at s."""
+    d_gate, d_value = grads
+    share = torch.sigmoid(gate)
+    bent = gate * share
+    slope = torch.lerp(bent, torch.ones_like(bent[:1, :1]), share, out=share)
+    torch.mul(slope.mul_(value), upstream, out=d_gate)
+    torch.mul(bent, value, out=out)
+    torch.mul(bent, upstream, out=d_value)
+
+
+write_out(silu_gate, WrittenOut(_silu_gate_forward, _silu_gate_backward))
 
 
 class SwiGLU(Module):

@@ -7,10 +7,12 @@ because such functions only touch each number once, and leaves nothing but the i
 
 What little it costs is waiting for memory: each step of a formula reads and writes tensors larger
 than the processor's cache. A function that treats every row alike runs over a few rows at a time,
-whose steps stay in the cache.
+whose steps stay in the cache. Where even that is much of a training step, the function may come
+with its gradient written out by hand (`WrittenOut`), in fewer steps than autograd takes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,31 +23,64 @@ from torch import Tensor
 _BLOCK_NUMBERS = 2**17
 
 
+@dataclass(frozen=True)
+class WrittenOut:
+    """A function of tensors of one shape, and its gradient, into memory that is there already."""
+
+    forward: Callable[..., object]
+    """(out, *inputs): writes the function's result into `out`"""
+    backward: Callable[..., object]
+    """(out, grads, upstream, *inputs): writes the result again into `out`, and each input's
+    gradient into its place in `grads`. The last of these is `upstream` itself: write it last."""
+
+
+_WRITTEN_OUT: dict[Callable[..., Tensor], WrittenOut] = {}
+
+
+def write_out(function: Callable[..., Tensor], steps: WrittenOut) -> None:
+    """`recomputed_linear` takes these steps for `function` from now on: the same numbers."""
+    _WRITTEN_OUT[function] = steps
+
+
 def worth_recomputing() -> bool:
     """Only where gradients are recorded; a compiler decides by itself what to keep."""
     return torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
-def recomputed(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """`function(*inputs)`, run again when its gradient is asked for."""
+def recomputed(
+    function: Callable[..., Tensor],
+    *inputs: Tensor,
+    gradient: Callable[..., tuple[Tensor, ...]] | None = None,
+) -> Tensor:
+    """`function(*inputs)`, run again when its gradient is asked for.
+
+    Unless `gradient(upstream, *inputs)`, written by hand, gives those of all inputs.
+    """
     if not worth_recomputing():
         return function(*inputs)
-    out: Tensor = _Recomputed.apply(function, *inputs)  # type: ignore[no-untyped-call]
+    out: Tensor = _Recomputed.apply(function, gradient, *inputs)  # type: ignore[no-untyped-call]
     return out
 
 
 class _Recomputed(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-        ctx.function = function
+    def forward(
+        ctx: Any,
+        function: Callable[..., Tensor],
+        gradient: Callable[..., tuple[Tensor, ...]] | None,
+        *inputs: Tensor,
+    ) -> Tensor:
+        ctx.function, ctx.gradient = function, gradient
         ctx.save_for_backward(*inputs)
         return function(*inputs)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        wanted = ctx.needs_input_grad[1:]
+        wanted = ctx.needs_input_grad[2:]
+        if ctx.gradient is not None and all(wanted) and not torch.is_grad_enabled():
+            return (None, None, *ctx.gradient(upstream, *ctx.saved_tensors))
         inputs, out = _run_again(ctx.function, ctx.saved_tensors, wanted)
-        return (None, *_gradients(out, inputs, wanted, upstream))
+        return (None, None, *_gradients(out, inputs, wanted, upstream))
 
 
 def recomputed_linear(
@@ -98,8 +133,12 @@ def rowwise(function: Callable[..., Tensor], *inputs: Float[Tensor, "*lead d"]) 
     """`function(*inputs)` a block of rows at a time, without gradients."""
     rows = [_as_rows(x) for x in inputs]
     out = torch.empty_like(rows[0])
+    steps = _steps(function, rows)
     for block in _blocks(out):
-        out[block] = function(*(x[block] for x in rows))
+        if steps is None:
+            out[block] = function(*(x[block] for x in rows))
+        else:
+            steps.forward(out[block], *(x[block] for x in rows))
     return out.view(inputs[0].shape)
 
 
@@ -109,10 +148,22 @@ def _rowwise_again(
     wanted: Sequence[bool],
     upstream: Float[Tensor, "rows d"],
 ) -> tuple[Float[Tensor, "rows d"], list[Tensor | None]]:
-    """The function's result, and the gradients of its wanted inputs, a block of rows at a time."""
+    """The function's result, and the gradients of its wanted inputs, a block of rows at a time.
+
+    `upstream` may be overwritten: whoever calls this has no further use for it.
+    """
     rows = [_as_rows(x) for x in inputs]
     hidden = torch.empty_like(upstream)
-    grads = [torch.empty_like(x) if w else None for x, w in zip(rows, wanted, strict=True)]
+    steps = _steps(function, [*rows, upstream])
+    if steps is not None and all(wanted):
+        written = [*(torch.empty_like(x) for x in rows[:-1]), upstream]
+        for block in _blocks(hidden):
+            parts = [x[block] for x in rows]
+            steps.backward(hidden[block], [g[block] for g in written], upstream[block], *parts)
+        return hidden, [g.view_as(x) for g, x in zip(written, inputs, strict=True)]
+    grads: list[Tensor | None] = [
+        torch.empty_like(x) if w else None for x, w in zip(rows, wanted, strict=True)
+    ]
     for block in _blocks(hidden):
         parts, out = _run_again(function, [x[block] for x in rows], wanted)
         hidden[block] = out.detach()
@@ -122,6 +173,12 @@ def _rowwise_again(
             if whole is not None and part is not None:
                 whole[block] = part
     return hidden, [g if g is None else g.view_as(x) for g, x in zip(grads, inputs, strict=True)]
+
+
+def _steps(function: Callable[..., Tensor], tensors: Sequence[Tensor]) -> WrittenOut | None:
+    """The function's own steps, if it has any and nothing has to be converted on the way."""
+    same = len({x.dtype for x in tensors}) == 1
+    return _WRITTEN_OUT.get(function) if same else None
 
 
 def _as_rows(x: Float[Tensor, "*lead d"]) -> Float[Tensor, "rows d"]:
