@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trafo.errors import InputError
-from trafo.tokenizer.chunks import Chunk, Chunker
+from trafo.tokenizer.chunks import Chunk, Chunker, UnreadChunk
 from trafo.tokenizer.patterns import PATTERN_NAMES, split_words
 from trafo.tokenizer.reading import Position, Read, disk_bytes_before, read_all
 from trafo.tokenizer.reference import split_specials
@@ -65,8 +65,9 @@ def summary(reads: list[Read]) -> tuple[bytes, list[list[int]]]:
     """All text, and the places of the special tokens and of the documents' ends in it."""
     text, cuts = b"", []
     for read in reads:
-        cuts += [[len(text) + a, len(text) + b, i] for a, b, i in read.chunk.cuts.tolist()]
-        text += read.chunk.data.tobytes()
+        chunk = read.chunk.read()
+        cuts += [[len(text) + a, len(text) + b, i] for a, b, i in chunk.cuts.tolist()]
+        text += chunk.data.tobytes()
     return text, cuts
 
 
@@ -90,13 +91,13 @@ def test_reading_goes_on_from_every_position(
     sources = open_sources(folder)
     chunker = Chunker("gpt2", SpecialTokens(SPECIALS), chunk_size=chunk_size)
     reads = list(read_all(sources, chunker, Position()))
-    assert b"".join(read.chunk.data.tobytes() for read in reads).decode() == "".join(
+    assert b"".join(read.chunk.read().data.tobytes() for read in reads).decode() == "".join(
         record for records in files for record in records
     )
     assert sum(read.disk_bytes for read in reads) <= sum(source.size for source in sources)
     done = 0
     for i, read in enumerate(reads):
-        done += len(read.chunk.data)
+        done += len(read.chunk.read().data)
         assert read.position.num_bytes == done
         again = list(read_all(sources, chunker, read.position))
         assert summary(again) == summary(reads[i + 1 :])  # the chunks may be others
@@ -120,6 +121,29 @@ def test_a_text_without_a_safe_place_takes_linear_time(
     chunks = list(chunker.chunks(source))
     assert time.process_time() - start < 5
     assert sum(len(chunk.data) for chunk in chunks) == len(text.encode())
+
+
+def test_most_of_a_plain_file_is_left_to_be_read_by_who_takes_it(tmp_path: Path) -> None:
+    text = ("so it goes <|e|>" * 500 + "中" * 2000 + " and on" * 500).encode()
+    (tmp_path / "a.txt").write_bytes(text)
+    [source] = open_sources(tmp_path)
+    chunker = Chunker("gpt2", SpecialTokens(SPECIALS), chunk_size=1 << 10)
+    plan = list(chunker.plan(source))
+    unread = [chunk for chunk in plan if isinstance(chunk, UnreadChunk)]
+    assert plan[: len(unread)] == unread
+    assert 7000 < sum(chunk.num_bytes for chunk in unread) < 8100  # up to where no blank is near
+    assert b"".join(chunk.read().data.tobytes() for chunk in plan) == text
+    assert len(list(Chunker("none", SpecialTokens([])).plan(source))) == 1
+
+
+def test_a_file_cut_off_while_being_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("word " * 1000)
+    [source] = open_sources(path)
+    first, *_ = Chunker("gpt2", SpecialTokens([]), chunk_size=2048).plan(source)
+    path.write_text("word " * 100)
+    with pytest.raises(InputError, match=r"a\.txt: ends at 500 bytes, though it had 2,0"):
+        first.read()
 
 
 def test_records_that_are_not_utf8(tmp_path: Path) -> None:

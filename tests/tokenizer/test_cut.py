@@ -101,6 +101,36 @@ def test_the_end_of_the_text_is_safe(pattern: str, text: str) -> None:
     assert cutter.cut(data, 0, len(data), is_end=True)[0] == len(data)
 
 
+@pytest.mark.parametrize("pattern", [*PATTERN_NAMES, MY_OWN])
+@pytest.mark.parametrize("specials", [[], SPECIALS], ids=["plain", "specials"])
+@settings(deadline=None, max_examples=60)
+@given(
+    text=st.lists(st.one_of(AWKWARD, st.sampled_from([*SPECIALS, "a b ", "1\n"]))).map("".join),
+    start=st.integers(0, 60),
+    size=st.integers(0, 40),
+)
+def test_a_place_told_from_a_window_is_safe_in_the_whole_text(
+    pattern: str, specials: list[str], text: str, start: int, size: int
+) -> None:
+    data = text.encode()
+    cutter = Cutter(Scanner(pattern), SpecialTokens(specials))
+    place = cutter.last_certain_place(data[start : start + size])
+    if place is not None:
+        assert 0 < place < size
+        left, right = data[: start + place].decode(), data[start + place :].decode()
+        apart = words(left, pattern, specials) + words(right, pattern, specials)
+        assert apart == words(text, pattern, specials)
+
+
+def test_a_window_of_english_has_such_a_place() -> None:
+    window = b"it was the best of times, <|e|> it was <|the end|>, he said."
+    for pattern in ("gpt2", "gpt4", "gpt4o", "llama3", "whitespace"):
+        cutter = Cutter(Scanner(pattern), SpecialTokens(["<|e|>", "<|the end|>"]))
+        assert cutter.last_certain_place(window) == window.index(b" <|the")
+    for pattern in ("none", MY_OWN):
+        assert Cutter(Scanner(pattern), SpecialTokens([])).last_certain_place(window) is None
+
+
 @pytest.mark.parametrize("pattern", ["gpt2", "gpt4", "gpt4o", "whitespace"])
 @pytest.mark.parametrize("text", ["word " * 4000, "中 文。" * 4000, "!\n" * 4000, " \n\n!" * 4000])
 def test_most_of_a_long_text_is_certain(pattern: str, text: str) -> None:

@@ -16,8 +16,12 @@ from trafo.tokenizer.records import Errors
 from trafo.tokenizer.scan import Scanner
 from trafo.tokenizer.sources import BLOCK_SIZE, Block, Source
 from trafo.tokenizer.specials import SpecialTokens
+from trafo.tokenizer.streams import read_stretch
 
 Item = TypeVar("Item")
+
+
+_WINDOW = 4096  # bytes before the end of a stretch in which a safe place nearly always is
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,37 @@ class Chunk:
     disk_bytes: int  # how much of the file has been read
     next_offset: int  # where the next chunk begins in the source's text
     is_last: bool  # of its source
+
+    @property
+    def num_bytes(self) -> int:
+        return len(self.data)
+
+    def read(self) -> Chunk:
+        """What whoever takes a chunk calls, because it may be unread."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadChunk:
+    """A stretch of a file that is known to stand on its own, though nobody has looked inside."""
+
+    chunker: Chunker
+    source: Source
+    offset: int
+    num_bytes: int
+    is_last: bool
+
+    @property
+    def next_offset(self) -> int:
+        return self.offset + self.num_bytes
+
+    @property
+    def disk_bytes(self) -> int:
+        return self.next_offset
+
+    def read(self) -> Chunk:
+        """Read it; any number of threads may do so at a time."""
+        return self.chunker.read(self)
 
 
 class Chunker:
@@ -52,6 +87,51 @@ class Chunker:
 
     def chunks(self, source: Source, offset: int = 0) -> Iterator[Chunk]:
         """The text of a source from `offset`, which is 0 or where a chunk ended."""
+        return (chunk.read() for chunk in self.plan(source, offset))
+
+    def plan(self, source: Source, offset: int = 0) -> Iterator[Chunk | UnreadChunk]:
+        """The same, but reading is left to whoever takes a chunk, where that can be done."""
+        if source.size and source.is_plain_file and self._errors == "strict":
+            for chunk in self._unread_chunks(source, offset):
+                yield chunk
+                offset = chunk.next_offset
+            if offset == source.size:
+                return
+        yield from self._read_chunks(source, offset)
+
+    def _unread_chunks(self, source: Source, offset: int) -> Iterator[UnreadChunk]:
+        """Chunks until one whose end cannot be told from the text near it."""
+        while offset < source.size:
+            is_last = offset + self._chunk_size >= source.size
+            end = source.size if is_last else self._border(source, offset)
+            if end is None:
+                return
+            yield UnreadChunk(self, source, offset, end - offset, is_last)
+            offset = end
+
+    def _border(self, source: Source, start: int) -> int | None:
+        """Where a chunk from `start` may end."""
+        stop = start + self._chunk_size
+        for window in (min(_WINDOW, self._chunk_size), self._chunk_size):
+            near_end = read_stretch(source.path, stop - window, window)
+            place = self._cutter.last_certain_place(near_end)
+            if place is not None:
+                return stop - window + place
+        return None
+
+    def read(self, unread: UnreadChunk) -> Chunk:
+        """The text of a stretch that was only planned; in any thread."""
+        data = np.frombuffer(
+            read_stretch(unread.source.path, unread.offset, unread.num_bytes), np.uint8
+        )
+        self._valid_until(data, True, unread.source, unread.offset)
+        cuts = self._specials.find(data, 0, len(data))
+        if unread.is_last:
+            cuts = np.concatenate([cuts, self._document_ends([len(data)])])
+        return Chunk(data, cuts, unread.disk_bytes, unread.next_offset, unread.is_last)
+
+    def _read_chunks(self, source: Source, offset: int) -> Iterator[Chunk]:
+        """One block after the other, each looked at whole to find where it may be cut."""
         blocks: list[bytes] = []
         wanted = 0
         for block, is_last in _mark_last(source.blocks(offset, self._chunk_size)):

@@ -102,7 +102,7 @@ class ChunkEncoder:
 
     def encode(self, read: Read) -> EncodedChunk:
         """The ids of one chunk."""
-        chunk = read.chunk
+        chunk = read.chunk.read()
         if (
             self._refuse
             and (found := chunk.cuts[chunk.cuts[:, 2] < self.specials.document_end]).size

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from trafo.tokenizer.chunks import Chunk, Chunker
+from trafo.tokenizer.chunks import Chunk, Chunker, UnreadChunk
 from trafo.tokenizer.count import WordCounter
 from trafo.tokenizer.count_store import CountStore
 from trafo.tokenizer.reading import Position, Read, disk_bytes_before, read_all
@@ -56,7 +56,7 @@ class FileCounter:
         if self._store:
             self._store.add_run(self.counters, self.position)
 
-    def _until_save(self, reads: Iterator[Read], advance: Advance) -> Iterator[Chunk]:
+    def _until_save(self, reads: Iterator[Read], advance: Advance) -> Iterator[Chunk | UnreadChunk]:
         """Chunks until it is time to save, or until the counters hold all they may."""
         self._save_at = time.monotonic() + SECONDS_BETWEEN_SAVES
         for read in reads:
@@ -73,5 +73,9 @@ class FileCounter:
         return self._most_memory is not None and held >= self._most_memory
 
 
-def _counting(counter: WordCounter) -> Callable[[Chunk], None]:
-    return lambda chunk: counter.count(chunk.data, 0, len(chunk.data), chunk.cuts)
+def _counting(counter: WordCounter) -> Callable[[Chunk | UnreadChunk], None]:
+    def count(unread: Chunk | UnreadChunk) -> None:
+        chunk = unread.read()
+        counter.count(chunk.data, 0, len(chunk.data), chunk.cuts)
+
+    return count

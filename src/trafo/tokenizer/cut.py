@@ -22,8 +22,10 @@ from trafo.tokenizer.kernels.utf8 import Bytes
 from trafo.tokenizer.scan import Scanner
 from trafo.tokenizer.specials import NO_CUTS, SpecialTokens
 
-_WORD_THEN_SPACE = re.compile(rb"[A-Za-z0-9](?=[ \t\r\n])")
+# Greedy, so that it ends at the last such place.
+_LAST_WORD_THEN_SPACE = re.compile(rb"(?s:.*)[A-Za-z0-9](?=[ \t\r\n])")
 _WINDOW = 4096  # bytes searched for such a place before every word is looked at
+_TRIES = 16  # places that may turn out to be inside special tokens
 _WORDS_THAT_MAY_CHANGE = 2
 _RECENT_WORDS = 8  # of which one is not white space: runs of that are at most three words
 
@@ -34,6 +36,26 @@ class Cutter:
     def __init__(self, scanner: Scanner, specials: SpecialTokens) -> None:
         self._scanner = scanner
         self._specials = specials
+
+    def last_certain_place(self, window: bytes) -> int | None:
+        """A safe place in the middle of a text, told from the bytes around it alone.
+
+        There the text may be cut whatever stands before and behind the window: it lies before
+        white space that follows an ASCII letter or digit, and inside nothing that could be a
+        special token. None if there is none.
+        """
+        if not self._scanner.cuts_at_spaces:
+            return None
+        longest = self._specials.longest
+        end = len(window) - max(0, longest - 1)
+        for _ in range(_TRIES):
+            found = _LAST_WORD_THEN_SPACE.match(window, 0, max(0, end))
+            if found is None or found.end() < longest:
+                return None
+            end = found.end()
+            if not self._specials.crosses(window, end):
+                return end
+        return None
 
     def cut(
         self, data: Bytes, start: int, stop: int, *, is_end: bool = False, is_valid: bool = True
@@ -59,9 +81,10 @@ class Cutter:
         if not self._scanner.is_named:
             return start
         window = max(start, stop - _WINDOW)
-        places = list(_WORD_THEN_SPACE.finditer(data[window:stop].tobytes()))
-        if places and self._scanner.cuts_at_spaces:
-            return window + places[-1].end()
+        if self._scanner.cuts_at_spaces and (
+            found := _LAST_WORD_THEN_SPACE.match(data[window:stop].tobytes())
+        ):
+            return window + found.end()
         return self._before_last_words(data, start, stop) if is_valid else start
 
     def _before_last_words(self, data: Bytes, start: int, stop: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trafo.tokenizer.chunks import Chunk, Chunker
+from trafo.tokenizer.chunks import Chunk, Chunker, UnreadChunk
 from trafo.tokenizer.sources import Source
 
 
@@ -29,7 +29,7 @@ class Position:
 class Read:
     """A chunk, the file it is from, the place behind it, and what it took from the disk."""
 
-    chunk: Chunk
+    chunk: Chunk | UnreadChunk
     path: Path
     position: Position
     disk_bytes: int
@@ -43,8 +43,8 @@ def read_all(sources: Sequence[Source], chunker: Chunker, start: Position) -> It
     for index in range(start.source, len(sources)):
         first = index == start.source
         disk_bytes = start.disk_bytes if first else 0
-        for chunk in chunker.chunks(sources[index], start.offset if first else 0):
-            num_bytes += len(chunk.data)
+        for chunk in chunker.plan(sources[index], start.offset if first else 0):
+            num_bytes += chunk.num_bytes
             if chunk.is_last:  # by its offset, a last chunk of empty records could be read twice
                 position = Position(index + 1, 0, num_bytes)
             else:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trafo.errors import InputError
 from trafo.tokenizer.records import Document, Errors, read_jsonl, read_parquet
-from trafo.tokenizer.streams import read_chunks
+from trafo.tokenizer.streams import is_seekable_text, read_chunks
 
 BLOCK_SIZE = 4 << 20
 
@@ -44,6 +44,11 @@ class Source:
     field: str = "text"
     errors: Errors = "strict"
 
+    @property
+    def is_plain_file(self) -> bool:
+        """Whether its text is what is on disk, and any place in it can be gone to."""
+        return self._kind() not in ("jsonl", "ndjson", "parquet") and is_seekable_text(self.path)
+
     def blocks(self, start_offset: int = 0, block_size: int = BLOCK_SIZE) -> Iterator[Block]:
         """The text from start_offset to the end; records are read again and skipped."""
         if (documents := self._documents(block_size)) is not None:
@@ -51,13 +56,17 @@ class Source:
         return self._text_blocks(start_offset, block_size)
 
     def _documents(self, block_size: int) -> Iterator[Document] | None:
-        suffixes = self.path.name.lower().split(".")[1:]
-        kind = next((suffix for suffix in reversed(suffixes) if suffix not in ("gz", "zst")), "")
+        kind = self._kind()
         if kind in ("jsonl", "ndjson"):
             return read_jsonl(self.path, self.field, block_size, self.errors)
         if kind == "parquet":
             return read_parquet(self.path, self.field)
         return None
+
+    def _kind(self) -> str:
+        """The last ending of the name that is not one of a compressed file."""
+        suffixes = self.path.name.lower().split(".")[1:]
+        return next((suffix for suffix in reversed(suffixes) if suffix not in ("gz", "zst")), "")
 
     def _text_blocks(self, start_offset: int, block_size: int) -> Iterator[Block]:
         offset = start_offset

@@ -19,7 +19,7 @@ class SpecialTokens:
         self.tokens = list(tokens)
         # The index that stands for the end of a document among the cuts of a text.
         self.document_end = len(self.tokens) if document_end is None else document_end
-        encoded = [special_bytes(token) for token in self.tokens]
+        self._encoded = encoded = [special_bytes(token) for token in self.tokens]
         self.longest = max(map(len, encoded), default=0)
         order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]), reverse=True)
         self._order = np.array(order, np.int64)
@@ -29,6 +29,16 @@ class SpecialTokens:
 
     def __bool__(self) -> bool:
         return bool(self.tokens)
+
+    def crosses(self, text: bytes, place: int) -> bool:
+        """Whether text[:place] ends with the beginning of a special token and the rest follows.
+
+        It need not be one that `find` would find: another may overlap it.
+        """
+        return any(
+            text.find(token, max(0, place - len(token) + 1), place + len(token) - 1) >= 0
+            for token in self._encoded
+        )
 
     def find(self, data: Bytes, start: int, stop: int) -> Cuts:
         """All special tokens in data[start:stop]."""

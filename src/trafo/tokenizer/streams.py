@@ -41,6 +41,29 @@ def read_chunks(path: Path, chunk_size: int, start_offset: int = 0) -> Iterator[
         raise InputError(f"cannot be read: {reason}", where=str(path)) from error
 
 
+def is_seekable_text(path: Path) -> bool:
+    """Whether `read_stretch` gives the text of a file: it is not compressed, and no pipe."""
+    return path.suffix.lower() not in (".gz", ".zst") and path.is_file()
+
+
+def read_stretch(path: Path, offset: int, size: int) -> bytes:
+    """So many bytes of a file from an offset, just as they are on disk."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            file.seek(offset)
+            data = file.read(size)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"cannot be read: {reason}", where=str(path)) from error
+    if len(data) < size:
+        raise InputError(
+            f"ends at {offset + len(data):,} bytes, though it had {offset + size:,}",
+            where=str(path),
+            hint="it was changed while being read; run again",
+        )
+    return data
+
+
 def _plain_chunks(file: IO[bytes], chunk_size: int, start_offset: int) -> Iterator[Chunk]:
     position = start_offset
     if start_offset:  # a pipe cannot seek and need not
