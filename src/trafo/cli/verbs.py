@@ -48,5 +48,10 @@ VERBS: Table = {
     "tokenizer": TOKENIZER,
     "train": Verb("trafo.cli.train", "train a language model on text"),
     "resume": Verb("trafo.cli.resume", "go on with a run, bit for bit as if it had not stopped"),
+    "eval": Verb("trafo.cli.eval", "measure a model: loss, perplexity, bits per byte"),
+    "generate": Verb("trafo.cli.generate", "let a model continue a text"),
+    "runs": Verb("trafo.cli.runs", "list the runs with their losses"),
+    "plot": Verb("trafo.cli.plot", "draw the losses of one run, or of several together"),
+    "verify-resume": Verb("trafo.cli.verify_resume", "prove that a killed run goes on exactly"),
     "account": Verb("trafo.cli.account", "what a model costs: FLOPs, memory, time"),
 }

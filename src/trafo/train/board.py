@@ -9,7 +9,7 @@ from trafo.errors import MissingPackageError
 from trafo.runtime.console import say
 from trafo.train.metrics import Record
 
-_NOT_CURVES = ("step", "kind")
+_NOT_CURVES = ("step", "kind", "batch")
 
 
 class Board(Protocol):

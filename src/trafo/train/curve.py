@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ def draw_curve(records: Sequence[Record], path: str | Path, title: str) -> None:
     draw_curves({title: records}, path)
 
 
-def draw_curves(runs: dict[str, Sequence[Record]], path: str | Path) -> None:
+def draw_curves(runs: Mapping[str, Sequence[Record]], path: str | Path) -> None:
     """One run with training and validation loss, or several with their validation losses."""
     from matplotlib.figure import Figure
 
@@ -66,7 +66,9 @@ def _draw_one(axes: Axes, records: Sequence[Record], clock: str, scale: float) -
         )  # fmt: skip
 
 
-def _draw_several(axes: Axes, runs: dict[str, Sequence[Record]], clock: str, scale: float) -> None:
+def _draw_several(
+    axes: Axes, runs: Mapping[str, Sequence[Record]], clock: str, scale: float
+) -> None:
     for name, records in runs.items():
         at, losses = _points(records, "validation", clock)
         axes.plot(at / scale, losses, "o-", markersize=3, label=name)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # The rate shown is a mean over about this many steps.
 _MEMORY = 20
 _SPIKE_NATS = 2.0
+_SECONDS_BETWEEN_CURVES = 60.0  # drawing takes a while, and nobody looks more often
 
 
 class Reporter:
@@ -48,6 +49,7 @@ class Reporter:
         self._norms = NormWatch(trainer.training) if config.watch.norms else None
         self._steps_here = 0
         self._began = perf_counter()
+        self._drawn = perf_counter()
         self._bar: Bar | None = None
         self._stack = ExitStack()
 
@@ -133,7 +135,8 @@ class Reporter:
                 "seconds": self.trainer.seconds,
             }
         )
-        self._draw()
+        if perf_counter() - self._drawn > _SECONDS_BETWEEN_CURVES:
+            self._draw()
 
     def sample(self) -> None:
         """Let the model write something."""
@@ -171,6 +174,7 @@ class Reporter:
             "loss": result.loss,
             "lr": factor * config.optimizer.lr,
             "grad_norm": result.grad_norm,
+            "batch": result.batch,
             "tokens_per_second": config.tokens_per_step / self._step_seconds,
             "utilisation": self._flops_per_step / self._step_seconds / self._peak,
             "seconds": self.trainer.seconds,
@@ -202,6 +206,7 @@ class Reporter:
 
     def _draw(self) -> None:
         folder = self.trainer.folder
+        self._drawn = perf_counter()
         try:
             records = read_metrics(folder.metrics)
             if any(record["kind"] == "train" for record in records):

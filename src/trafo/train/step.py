@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,6 +30,8 @@ class StepResult:
 
     loss: float
     grad_norm: float
+    batch: int
+    """CRC-32 of the ids that the first rank has seen: tells one batch from another"""
 
     @property
     def is_sound(self) -> bool:
@@ -63,11 +66,11 @@ class Stepper:
         """Update the weights with the batch of `step`; nothing is updated if it is not sound."""
         # All randomness of a step follows from its number: whoever begins here goes the same way.
         torch.manual_seed(_mixed(self.sampler.seed, step, self.ranks.rank))
-        loss = self._gradients(0 if self.overfit else step)
+        loss, batch = self._gradients(0 if self.overfit else step)
         if self.observe is not None:
             self.observe()
         norm = float(clip_gradients(self._parameters, self.max_grad_norm or math.inf))
-        result = StepResult(loss, norm)
+        result = StepResult(loss, norm, batch)
         if result.is_sound:
             set_rates(self.optimizers, rate_factor)
             for optimizer in self.optimizers:
@@ -76,21 +79,23 @@ class Stepper:
             optimizer.zero_grad(set_to_none=True)
         return result
 
-    def _gradients(self, step: int) -> float:
-        """Fill the gradients; returns the loss of the whole batch."""
+    def _gradients(self, step: int) -> tuple[float, int]:
+        """Fill the gradients; returns the loss of the whole batch, and the check sum of its ids."""
         sampler, ranks = self.sampler, self.ranks
         num_ids = sampler.batch_size * sampler.context_length
         num_parts = ranks.world * self.accumulate
         total = torch.zeros((), dtype=torch.float64)
+        check_sum = 0
         for part in range(self.accumulate):
             ids, targets = sampler.batch(
                 step, ranks.rank * self.accumulate + part, num_parts, self.device
             )
+            check_sum = zlib.crc32(ids.cpu().numpy().tobytes(), check_sum)
             with gradients_stay_here(self.objective, stay=part < self.accumulate - 1):
                 loss = self.objective(ids, targets) / num_ids
                 (loss * ranks.world).backward()  # ranks average, we want the sum
             total += loss.detach().cpu().double()
-        return float(ranks.add_up(total))
+        return float(ranks.add_up(total)), check_sum
 
 
 def _mixed(*numbers: int) -> int:

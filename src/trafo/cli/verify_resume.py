@@ -1,0 +1,74 @@
+"""`trafo verify-resume`: the proof that a killed run goes on exactly, for a config of one's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional, arg
+
+from trafo.cli.tokenizer.arguments import Strings
+from trafo.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trafo.train.config import TrainConfig
+    from trafo.train.verify import Verdict
+
+EXACT, DIFFERENT = 0, 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Train a few steps twice, once undisturbed and once killed and resumed, and compare."""
+
+    config: Annotated[Positional[Path], arg(metavar="CONFIG")]
+    """a YAML file, or the folder of a run"""
+    text: Strings = ()
+    """what to train on, if the config does not say it"""
+    steps: int = 12
+    """length of both runs"""
+    kills: int = 2
+    """how often one of them is killed"""
+
+    def __post_init__(self) -> None:
+        if self.steps < 2 or self.kills < 1:
+            raise ConfigError("--steps must be at least 2 and --kills at least 1")
+
+
+def run(options: Options) -> int:
+    """Compare, and say what was compared; 0 if all of it is equal."""
+    from trafo.train.verify import verify_resume
+
+    config = _config(options)
+    with TemporaryDirectory(prefix="trafo-verify-") as folder:
+        verdict = verify_resume(config, Path(folder), steps=options.steps, kills=options.kills)
+    _tell(verdict)
+    return EXACT if verdict.is_exact else DIFFERENT
+
+
+def _config(options: Options) -> TrainConfig:
+    from trafo.config import load
+    from trafo.train.config import TrainConfig
+    from trafo.train.folder import CONFIG
+
+    path = options.config
+    path = path / CONFIG if path.is_dir() else path
+    return load(TrainConfig, path, list(options.text))
+
+
+def _tell(verdict: Verdict) -> None:
+    from trafo.runtime.console import show
+
+    killed = ", ".join(str(step) for step in verdict.killed_at) or "nowhere: it was too quick"
+    show(f"steps     {verdict.steps}, one run undisturbed, one killed after step {killed}")
+    show(f"compared  {verdict.tensors} tensors: weights, optimizer, random generator")
+    show(f"          {verdict.numbers} numbers: the state, the optimizer's counters")
+    show(f"          {verdict.records} records: losses, gradient norms, the ids of every batch")
+    if verdict.is_exact:
+        show("result    all equal, bit for bit")
+    else:
+        for what in verdict.different[:10]:
+            show(f"differs   {what}")
+        show(f"result    {len(verdict.different)} differences")

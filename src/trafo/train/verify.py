@@ -1,0 +1,190 @@
+"""Proof, for a user's own config, that a killed run goes on bit for bit.
+
+A run without interruption is compared with one that is killed (`kill -9`) several times and
+resumed, each in processes of its own: every tensor of the last checkpoint, every number in it,
+every loss, and the ids of every batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trafo.checkpoint.store import Checkpoint, CheckpointStore
+from trafo.config import to_yaml
+from trafo.errors import TrafoError
+from trafo.runtime.progress import Bar, progress
+from trafo.train.config import CheckpointConfig, TrainConfig, WatchConfig
+from trafo.train.folder import RunFolder
+from trafo.train.metrics import read_metrics
+
+_PATIENCE = 600.0
+_LOOK_EVERY = 0.02
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was compared, and what was found different."""
+
+    steps: int
+    killed_at: list[int]
+    tensors: int
+    numbers: int
+    records: int
+    different: list[str]
+
+    @property
+    def is_exact(self) -> bool:
+        return not self.different
+
+
+def verify_resume(config: TrainConfig, folder: Path, *, steps: int, kills: int) -> Verdict:
+    """Train twice in `folder`, once undisturbed and once with `kills` interruptions."""
+    short = _shortened(config, steps)
+    straight = _Session(dataclasses.replace(short, out=folder / "straight"))
+    broken = _Session(dataclasses.replace(short, out=folder / "broken"))
+    with progress("training", total=2 * steps, unit="steps") as bar:
+        straight.finish(bar)
+        killed_at = list(broken.finish_with_kills(kills, bar))
+    one, other = straight.newest(), broken.newest()
+    return Verdict(
+        steps=steps,
+        killed_at=killed_at,
+        tensors=len(_tensors(one)),
+        numbers=len(one.snapshot.numbers) + len(_timeless(one)),
+        records=len(straight.records()),
+        different=[
+            *_differences("tensor", _tensors(one), _tensors(other)),
+            *_differences("number", one.snapshot.numbers, other.snapshot.numbers),
+            *_differences("state", _timeless(one), _timeless(other)),
+            *_differences("record", straight.records(), broken.records()),
+        ],
+    )
+
+
+def _shortened(config: TrainConfig, steps: int) -> TrainConfig:
+    """The same training, but short, with an entry for every step and no time in it."""
+    return dataclasses.replace(
+        config,
+        steps=steps,
+        budget=None,
+        watch=WatchConfig(
+            log_every=1,
+            evaluate_every=max(1, steps // 3),
+            evaluate_tokens=4 * config.seq,
+            sample_every=0,
+            tensorboard=False,
+        ),
+        checkpoint=CheckpointConfig(every=max(1, steps // 5)),
+    )
+
+
+class _Session:
+    """A run in processes of its own."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        assert config.out is not None
+        self.config = config
+        self.folder = RunFolder(config.out)
+
+    def finish(self, bar: Bar) -> None:
+        """Start or resume it, and wait for its end."""
+        process = self._start()
+        for _ in self._watch(process, bar):
+            pass
+        _check(process)
+
+    def finish_with_kills(self, kills: int, bar: Bar) -> Iterator[int]:
+        """Yields the steps after which it was killed; they are spread over the run."""
+        steps, chance = self.config.steps, random.Random(self.config.seed)
+        share = steps / (kills + 1)
+        for index in range(kills):
+            at_least = share * (index + 1 + chance.uniform(-0.4, 0.4))
+            process = self._start()
+            for step in self._watch(process, bar):
+                if step >= at_least:
+                    time.sleep(chance.uniform(0, 0.1))  # anywhere in a step, or while saving
+                    process.kill()
+                    process.wait()
+                    yield self._last_step()
+                    break
+            else:
+                _check(process)
+                return
+        self.finish(bar)
+
+    def newest(self) -> Checkpoint:
+        return CheckpointStore(self.folder.checkpoints).newest()
+
+    def records(self) -> dict[str, Any]:
+        """Losses, gradient norms and batches by step; what depends on the clock is left out."""
+        return {
+            f"{record['kind']} {name} of step {record['step']}": record[name]
+            for record in read_metrics(self.folder.metrics)
+            for name in ("loss", "grad_norm", "batch")
+            if name in record
+        }
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        path = self.folder.path
+        if self.folder.config.exists():
+            arguments = ["resume", str(path)]
+        else:
+            recipe = path.with_suffix(".yaml")
+            recipe.write_text(to_yaml(self.config), encoding="utf-8")
+            arguments = ["train", "--config", str(recipe)]
+        command = [sys.executable, "-m", "trafo", *arguments, "--quiet"]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def _watch(self, process: subprocess.Popen[bytes], bar: Bar) -> Iterator[int]:
+        """The steps that the process has recorded, as they come, until it ends."""
+        seen, deadline = self._last_step(), time.monotonic() + _PATIENCE
+        while process.poll() is None and time.monotonic() < deadline:
+            step = self._last_step()
+            if step > seen:
+                bar.advance(step - seen)
+                seen = step
+                yield step
+            time.sleep(_LOOK_EVERY)
+
+    def _last_step(self) -> int:
+        metrics = self.folder.metrics
+        records = read_metrics(metrics) if metrics.exists() else []
+        return max((record["step"] for record in records), default=0)
+
+
+def _check(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.kill()
+        raise TrafoError("a step takes too long to wait for", hint="verify a smaller config")
+    if process.returncode:
+        assert process.stderr is not None
+        lines = process.stderr.read().decode(errors="replace").strip().splitlines()
+        raise TrafoError(f"the training itself failed: {lines[-1] if lines else 'no message'}")
+
+
+def _tensors(checkpoint: Checkpoint) -> dict[str, Any]:
+    return checkpoint.snapshot.weights | checkpoint.snapshot.moments
+
+
+def _timeless(checkpoint: Checkpoint) -> dict[str, Any]:
+    return {key: value for key, value in checkpoint.state.items() if key != "seconds"}
+
+
+def _differences(kind: str, ours: dict[str, Any], theirs: dict[str, Any]) -> Iterator[str]:
+    for name in sorted(ours.keys() | theirs.keys()):
+        if name not in ours or name not in theirs:
+            yield f"{kind} {name} is missing in one of them"
+        elif not _are_equal(ours[name], theirs[name]):
+            yield f"{kind} {name}"
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    return bool(one.equal(other) if hasattr(one, "equal") else one == other)
