@@ -158,6 +158,7 @@ def test_greedy_takes_the_likeliest_whatever_the_cuts():
         {"stop": ("",)},
         {"logprobs": -1},
         {"kept_share": 0.0},
+        {"kernel": "fused"},
     ],
 )
 def test_what_cannot_be_is_refused_by_name(wrong):

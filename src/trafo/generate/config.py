@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from trafo.errors import ConfigError
+
+Kernel = Literal["readable", "compiled"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +47,8 @@ class GenerationConfig:
     """give log-probabilities, and so many alternatives of each token; 0 is none of them"""
     kept_share: float = 0.5
     """where the context is full, go on from the newest part of it, this share"""
+    kernel: Kernel = "readable"
+    """what computes a token: the model itself, or kernels compiled for this processor"""
 
     def __post_init__(self) -> None:
         self._require("max_new_tokens", self.max_new_tokens >= 0, "0 or more")
@@ -57,6 +62,7 @@ class GenerationConfig:
         self._require("stop", all(self.stop), "strings that are not empty")
         self._require("logprobs", self.logprobs is None or self.logprobs >= 0, "0 or more")
         self._require("kept_share", 0.0 < self.kept_share <= 1.0, "more than 0 and at most 1")
+        self._require("kernel", self.kernel in get_args(Kernel), "readable or compiled")
 
     def _require(self, name: str, fits: bool, right: str) -> None:
         if not fits:

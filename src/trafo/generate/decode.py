@@ -10,7 +10,8 @@
 batch. What a row becomes does not depend on the others, up to the rounding of matrix products.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,6 +23,8 @@ from trafo.generate.sampling import Token, sample, sample_generator
 from trafo.generate.window import kept_tokens, window_start
 from trafo.models import CausalLM
 from trafo.nn import KVCache
+
+OneToken = Callable[[KVCache, Tensor, Tensor | None], Tensor]
 
 
 class Decoding:
@@ -42,6 +45,7 @@ class Decoding:
         self._generators = [
             sample_generator(config.seed, j) for _ in prompts for j in range(config.num_samples)
         ]
+        self._decode_one_token = _decoder(model, config)
         self._seen = self._mark_seen() if config.repetition_penalty != 1.0 else None
         self._cache, self._logits = self._read(prompts, repeated)
 
@@ -97,7 +101,7 @@ class Decoding:
         starts = [self._window_start(self.texts[row]) for row in self.rows]
         sliding = [p for p, row in enumerate(self.rows) if starts[p] != self._starts[row]]
         if not sliding:
-            return decode_one_token(self.model, self._cache, last)
+            return self._decode_one_token(self._cache, last, None)
         return self._slide(last, starts, sliding)
 
     def _slide(
@@ -114,7 +118,7 @@ class Decoding:
             return their_logits
         counts = torch.ones(len(self.rows), dtype=torch.long, device=self._device)
         counts[sliding] = 0  # they rest
-        logits = decode_one_token(self.model, self._cache, last, counts)
+        logits = self._decode_one_token(self._cache, last, counts)
         places = torch.tensor(sliding, device=self._device)
         self._cache.replace(places, fresh)
         return logits.index_copy(0, places, their_logits)
@@ -155,6 +159,14 @@ def decode_one_token(
 ) -> Float[Tensor, "batch vocab"]:
     """Read one id more of each row (of those whose count is 1); the logits of what follows."""
     return model.logits(model.hidden_states(ids, cache=cache, lengths=counts)[:, -1])
+
+
+def _decoder(model: CausalLM, config: GenerationConfig) -> OneToken:
+    if config.kernel == "readable":
+        return partial(decode_one_token, model)
+    from trafo.generate.compiled import CompiledStep  # compiles when it is first used
+
+    return CompiledStep(model)
 
 
 def vocab_size(model: CausalLM) -> int:
