@@ -98,7 +98,9 @@ def die_at(step):
             counted(owner, name, step % 2)
     return prepare
 
+started = time.monotonic()
 assert status_of(in_child(note_start)) == 0
+seconds = time.monotonic() - started
 whole = content()
 results = []
 if mode == "steps":
@@ -121,7 +123,7 @@ else:
     for _ in range(6):
         (folder / "start").write_text("-1")  # if nothing at all is read
         child = in_child(note_start)
-        time.sleep(rng.uniform(0.01, 0.25))
+        time.sleep(seconds * rng.uniform(0.1, 0.9))
         os.kill(child, signal.SIGKILL)
         killed = status_of(child) != 0
         results.append((killed, int((folder / "start").read_text()), None))

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from trafo.errors import FormatError, InputError
 from trafo.runtime.atomic import atomic_write, remove_leftovers, storage_errors
 from trafo.runtime.lock import lock
+from trafo.tokenizer.disk import start_writing, sync_folder
 from trafo.tokenizer.reading import Position
 from trafo.tokenizer.token_file import (
     Manifest,
@@ -40,6 +41,8 @@ from trafo.tokenizer.token_file import (
 )
 
 SECONDS_BETWEEN_SAVES = 3.0
+
+_BYTES_SENT_AT_ONCE = 4 << 20
 
 _END_DTYPE = np.dtype("<u8")
 
@@ -71,6 +74,7 @@ class TokenWriter:
         self._saving: threading.Thread | None = None
         self._save_error: BaseException | None = None
         self._next_save = 0.0
+        self._sent = 0  # bytes of ids that the system was asked to put on disk
         self._now = _Journal()
         self._files: list[BinaryIO] = []
         self.is_finished = False
@@ -164,8 +168,16 @@ class TokenWriter:
             self._now.num_documents + len(ends),
             int(ends[-1]) if len(ends) else self._now.last_end,
         )
+        self._send_to_disk()
         if time.monotonic() >= self._next_save:
             self._save_in_background()
+
+    def _send_to_disk(self) -> None:
+        """Have the disk work while we encode, so that there is little to wait for at the end."""
+        written = self._now.num_tokens * self._dtype.itemsize
+        if written - self._sent >= _BYTES_SENT_AT_ONCE:
+            start_writing(self._files[0].fileno(), self._sent, written - self._sent)
+            self._sent = written
 
     def _save_in_background(self) -> None:
         """Put what is written on disk while encoding goes on."""
@@ -234,6 +246,7 @@ class TokenWriter:
         if self._partial_documents.exists():
             self._partial_documents.replace(documents_path(self._path))
         self._journal_path.replace(manifest_path(self._path))
+        sync_folder(self._path.parent)
 
     def __exit__(
         self,

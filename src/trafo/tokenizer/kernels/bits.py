@@ -94,6 +94,16 @@ def trailing_zeros(typing_context: Any, word: Any) -> Any:
 
 
 @intrinsic
+def count_ones(typing_context: Any, word: Any) -> Any:
+    """How many bits are set."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.int64(types.uint64), generate
+
+
+@intrinsic
 def ascii_masks(typing_context: Any, data: Any, index: Any) -> Any:
     """Classify data[index : index + 64] as ASCII; bit i of each result speaks of byte i.
 

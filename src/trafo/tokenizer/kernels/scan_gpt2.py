@@ -19,7 +19,7 @@ shifts and ands. ASCII masks come from vector compares, others from one characte
 import numpy as np
 from numpy.typing import NDArray
 
-from trafo.tokenizer.kernels.bits import ascii_masks, trailing_zeros
+from trafo.tokenizer.kernels.bits import ascii_masks, count_ones, put, trailing_zeros
 from trafo.tokenizer.kernels.compile import part
 from trafo.tokenizer.kernels.unicode_classes import LETTER, NEWLINE, NUMBER, SPACE, UPPER
 from trafo.tokenizer.kernels.utf8 import Bytes, character_at
@@ -31,7 +31,8 @@ BLANK, APOSTROPHE, LINE_FEED, CARRIAGE_RETURN, SLASH = b" '\n\r/"
 D, E, L, M, R, S, T, V = b"delmrstv"
 
 BLOCK = 64
-ROOM = BLOCK + 2  # free ends that a block may need
+_AT_ONCE = 8  # ends written before asking whether there are more; those too many do no harm
+ROOM = BLOCK + 2 + _AT_ONCE  # free ends that a block may need
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -182,10 +183,13 @@ def scan_gpt2(
         starts, forced = _with_contractions(data, position, size, stop, starts, apostrophes, forced)
         if position == start:
             starts &= ~_ONE  # the start of the first word ends none
-        while starts:
-            ends[count] = position + trailing_zeros(starts)
-            count += 1
-            starts &= starts - _ONE
+        index = count
+        count += count_ones(starts)
+        while index < count:
+            for i in range(_AT_ONCE):
+                put(ends, index + i, position + trailing_zeros(starts))
+                starts &= starts - _ONE
+            index += _AT_ONCE
 
         top = np.uint64(size - 1)
         letter_before = letters >> top & _ONE
