@@ -37,6 +37,9 @@ LM_SWITCHES: list[dict[str, Any]] = [
     {"dropout": 0.1},
     {"dropout": 0.1, "window": 16},
     {"d_ff": None},
+    {"embedding_norm": True},
+    {"embedding_norm": True, "norm": "layernorm", "norm_placement": "none"},
+    {"embedding_std": 0.02, "zero_init_outputs": True, "head_std": 0.0},
 ]
 GPT2_SWITCHES: list[dict[str, Any]] = [{}, {"tied_head": False}, {"dropout": 0.1}]
 PAIR_SHAPE: dict[str, Any] = {"source_vocab_size": 89, "target_vocab_size": 89, "d_model": 32}

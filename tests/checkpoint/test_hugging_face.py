@@ -172,6 +172,7 @@ def test_a_second_export_replaces_the_first_but_no_other_folder(tmp_path):
         {"positions": "learned"},
         {"feed_forward": "relu"},
         {"qk_norm": True},
+        {"embedding_norm": True},
         {"window": 5},
     ],
 )

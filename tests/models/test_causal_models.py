@@ -1,10 +1,13 @@
 """What holds for every decoder-only model and every switch."""
 
+import math
+
 import pytest
 import torch
 
 from trafo.errors import ConfigError, InputError
 from trafo.models import GPT2, GPT2_PRESETS, GPT2Config, TransformerLM, TransformerLMConfig
+from trafo.optim import cross_entropy
 
 SHAPE = {
     "vocab_size": 17,
@@ -32,6 +35,9 @@ SWITCHES = [
     {"window": 3},
     {"kernel": "readable"},
     {"window": 4, "kernel": "readable", "num_kv_heads": 2},
+    {"embedding_norm": True, "positions": "learned"},
+    {"embedding_norm": True, "norm_placement": "none"},
+    {"embedding_std": 0.02, "head_std": 0.02},
 ]
 
 
@@ -182,12 +188,65 @@ def test_sizes_of_the_gpt2_presets(preset, count):
         ({"window": 0}, "window is 0"),
         ({"dropout": 1.0}, "dropout is 1.0"),
         ({"rope_theta": 0.0}, "rope_theta is 0.0"),
+        ({"embedding_std": -1.0}, "embedding_std is -1.0"),
+        ({"head_std": -0.1}, "head_std is -0.1"),
+        ({"head_std": 0.0, "tied_head": True}, "head_std is 0.0, but with tied_head"),
     ],
 )
 def test_what_cannot_work_is_said_in_one_line(fields, message):
     with pytest.raises(ConfigError, match=message) as caught:
         TransformerLMConfig(**{**SHAPE, **fields})
     assert "\n" not in str(caught.value)
+
+
+def with_seed(**switches):
+    torch.manual_seed(1)
+    return TransformerLM(**SHAPE, **switches)
+
+
+def test_outputs_that_start_at_zero_leave_the_stream_alone_and_all_else_as_it_was():
+    plain, zeroed = with_seed().state_dict(), with_seed(zero_init_outputs=True)
+    for key, value in zeroed.state_dict().items():
+        starts_at_zero = key.endswith(("output_proj.weight", "ffn.w2.weight"))
+        assert torch.equal(value, torch.zeros_like(value) if starts_at_zero else plain[key])
+    ids = torch.randint(17, (2, 12))
+    untouched = zeroed.ln_final(zeroed.token_embeddings(ids))
+    assert torch.equal(zeroed.hidden_states(ids), untouched)
+
+
+def test_every_part_learns_after_a_step_from_zero():
+    model = with_seed(zero_init_outputs=True, head_std=0.0)
+    ids = torch.randint(17, (2, 12))
+    for _ in range(3):  # first the head moves, then what writes to the stream, then all the rest
+        model.zero_grad()
+        cross_entropy(model(ids), ids).backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= parameter.grad
+    assert all(p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+def test_a_head_of_zeros_gives_even_odds():
+    model = with_seed(head_std=0.0)
+    loss = cross_entropy(model(torch.randint(17, (2, 12))), torch.randint(17, (2, 12)))
+    assert loss.item() == pytest.approx(math.log(17))
+
+
+def test_tables_start_as_widely_as_asked():
+    model = TransformerLM(**{**SHAPE, "vocab_size": 4000}, embedding_std=0.5, head_std=0.1)
+    # Cutting a normal distribution at 3 takes 1.3 % of its width.
+    assert model.token_embeddings.weight.std().item() == pytest.approx(0.5, rel=0.03)
+    assert model.lm_head.weight.std().item() == pytest.approx(0.1, rel=0.03)
+
+
+def test_embedding_norm_is_a_norm_of_the_tables_rows():
+    model = with_seed(embedding_norm=True)
+    plain = with_seed()
+    with torch.no_grad():
+        rows = plain.token_embeddings.weight
+        rows.div_((rows.square().mean(-1, keepdim=True) + 1e-5).sqrt())
+    ids = torch.randint(17, (2, 12))
+    torch.testing.assert_close(model(ids), plain(ids))
 
 
 def test_odd_heads_are_fine_without_rotation():

@@ -29,6 +29,7 @@ def transformer_lm_blocks(config: TransformerLMConfig, work: Workload) -> tuple[
         positions=config.context_length if learned else 0,
         norm=None if config.norm_placement == "none" else config.norm,
         final_norm=config.norm_placement == "pre",
+        first_norm=config.norm if config.embedding_norm else None,
     )
 
 
@@ -94,6 +95,7 @@ def _assemble(
     positions: int,
     norm: NormKind | None,
     final_norm: bool,
+    first_norm: NormKind | None = None,
 ) -> tuple[Block, ...]:
     d_model, vocab, work = config.d_model, config.vocab_size, parts.work
     tables = [Weight("token_embeddings", (vocab, d_model), "table")]
@@ -101,11 +103,12 @@ def _assemble(
         tables.append(Weight("position_embeddings", (positions, d_model), "table"))
     head = () if config.tied_head else (Weight("lm_head.weight", (vocab, d_model), "table"),)
     norms = () if norm is None else (parts.norms(2, norm),)
+    embedding_norm = () if first_norm is None else (parts.norms(1, first_norm),)
     last_norm = (parts.norms(1, norm),) if final_norm and norm is not None else ()
     # Only training asks for the logits of every position.
     logit_rows = parts.rows if work.is_training else work.batch_size
     return (
-        Block("input", (parts.embeddings(tuple(tables)),)),
+        Block("input", (parts.embeddings(tuple(tables)), *embedding_norm)),
         Block("layers", (*norms, *layer), times=config.num_layers),
         Block("output", (*last_norm, parts.head(vocab, head, logit_rows))),
     )

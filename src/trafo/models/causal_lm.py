@@ -24,10 +24,12 @@ class CausalLM(Module):
         ln_final: Module | None,
         lm_head: Linear | None,
         context_length: int,
+        ln_embeddings: Module | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.token_embeddings = token_embeddings
+        self.ln_embeddings = ln_embeddings
         self.position_embeddings = position_embeddings
         self.dropout = Dropout(dropout)
         self.layers = ModuleList(layers)
@@ -98,6 +100,8 @@ class CausalLM(Module):
     ) -> Float[Tensor, "batch seq d_model"]:
         positions = None if step is None else step.positions
         x: Tensor = self.token_embeddings(ids)
+        if self.ln_embeddings is not None:
+            x = self.ln_embeddings(x)
         if self.position_embeddings is not None:
             x = self.position_embeddings(x, positions)
         x = self.dropout(x)

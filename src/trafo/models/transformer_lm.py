@@ -31,6 +31,7 @@ from trafo.nn import (
     SwiGLU,
     check_heads,
     default_d_ff,
+    truncated_normal_,
 )
 
 NormName = Literal["rmsnorm", "layernorm"]
@@ -77,6 +78,14 @@ class TransformerLMConfig:
     """share of numbers that training sets to 0"""
     kernel: Kernel = "fused"
     """how attention is computed; the numbers are the same"""
+    embedding_norm: bool = False
+    """norm each token's vector as it comes from the table: what the layers see has size 1"""
+    embedding_std: float | None = None
+    """standard deviation of the table at the start; none: 1, or d_model^-0.5 if it is the head"""
+    zero_init_outputs: bool = False
+    """what adds to the stream (output_proj, w2) starts at 0: each block at first does nothing"""
+    head_std: float | None = None
+    """standard deviation of the head at the start, 0 for even odds; none: by its size, as others"""
 
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "context_length", "d_model", "num_layers", "num_heads")
@@ -89,7 +98,14 @@ class TransformerLMConfig:
         require_choice(self, "kernel", get_args(Kernel))
         require_dropout(self.dropout)
         require(self.rope_theta > 0, f"rope_theta is {self.rope_theta}", "it must be above 0")
-        require(self.norm_eps >= 0, f"norm_eps is {self.norm_eps}", "it must not be negative")
+        for name in ("norm_eps", "embedding_std", "head_std"):
+            value = getattr(self, name)
+            require(value is None or value >= 0, f"{name} is {value}", "it must not be negative")
+        require(
+            self.head_std is None or not self.tied_head,
+            f"head_std is {self.head_std}, but with tied_head the embedding table is the head",
+            "set embedding_std instead, or untie the head",
+        )
         require(
             self.positions != "rope" or self.d_head % 2 == 0,
             f"rotary positions need an even head size, d_model / num_heads is {self.d_head}",
@@ -131,11 +147,12 @@ class TransformerLM(CausalLM):
             rope_theta=rope_theta,
             **switches,
         )
-        # A tied table is also the head: with N(0, 1) entries the first logits would be huge.
-        std = d_model**-0.5 if config.tied_head else 1.0
         rope = _rope(config, device)
         super().__init__(
-            token_embeddings=Embedding(vocab_size, d_model, device, dtype, std=std),
+            token_embeddings=Embedding(
+                vocab_size, d_model, device, dtype, std=_embedding_std(config)
+            ),
+            ln_embeddings=_norm(config, device, dtype) if config.embedding_norm else None,
             position_embeddings=_added_positions(config, device, dtype),
             layers=[_block(config, rope, device, dtype) for _ in range(num_layers)],
             # After post-norm blocks the stream is normed already.
@@ -145,6 +162,16 @@ class TransformerLM(CausalLM):
             dropout=config.dropout,
         )
         self.config = config
+        self._init_weights()
+
+    def _init_weights(self) -> None:
+        """Where the config asks for another start than each layer's own."""
+        if self.config.zero_init_outputs:
+            for name, parameter in self.named_parameters():
+                if name.endswith(("output_proj.weight", "ffn.w2.weight")):
+                    parameter.data.zero_()
+        if self.config.head_std is not None and self.lm_head is not None:
+            truncated_normal_(self.lm_head.weight, std=self.config.head_std)
 
     @staticmethod
     def from_config(
@@ -176,9 +203,18 @@ def _added_positions(config: TransformerLMConfig, device: Device, dtype: Dtype) 
     return None
 
 
-def _norm(config: TransformerLMConfig, device: Device, dtype: Dtype) -> Module | None:
-    if config.norm_placement == "none":
-        return None
+def _embedding_std(config: TransformerLMConfig) -> float:
+    if config.embedding_std is not None:
+        return config.embedding_std
+    # A tied table is also the head: with N(0, 1) entries the first logits would be huge.
+    return config.d_model**-0.5 if config.tied_head else 1.0
+
+
+def _block_norm(config: TransformerLMConfig, device: Device, dtype: Dtype) -> Module | None:
+    return None if config.norm_placement == "none" else _norm(config, device, dtype)
+
+
+def _norm(config: TransformerLMConfig, device: Device, dtype: Dtype) -> Module:
     kind = RMSNorm if config.norm == "rmsnorm" else LayerNorm
     return kind(config.d_model, config.norm_eps, device, dtype)
 
@@ -211,8 +247,8 @@ def _block(
     return TransformerBlock(
         attn,
         _feed_forward(config, device, dtype),
-        _norm(config, device, dtype),
-        _norm(config, device, dtype),
+        _block_norm(config, device, dtype),
+        _block_norm(config, device, dtype),
         norm_placement=config.norm_placement,
         dropout=config.dropout,
     )

@@ -39,6 +39,7 @@ _LLAMA_HAS = {
     "feed_forward": "swiglu",
     "qk_norm": False,
     "window": None,
+    "embedding_norm": False,
 }
 
 

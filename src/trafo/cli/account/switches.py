@@ -72,6 +72,14 @@ class Switches:
     """share of numbers zeroed in training"""
     kernel: Kernel = None
     """how attention is computed"""
+    embedding_norm: Bool = None
+    """a norm on the embeddings"""
+    embedding_std: Float = None
+    """how widely the embedding table starts"""
+    zero_init_outputs: Bool = None
+    """whether what adds to the stream starts at 0"""
+    head_std: Float = None
+    """how widely the head starts"""
     source_vocab_size: Int = None
     """tokens an encoder knows"""
     target_vocab_size: Int = None
