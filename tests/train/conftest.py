@@ -48,7 +48,7 @@ def make_config(text: Path, cache: Path, tmp_path: Path) -> MakeConfig:
             optimizer=OptimizerConfig(lr=3e-3),
             watch=WatchConfig(log_every=1, evaluate_every=4, sample_every=0, tensorboard=False),
             checkpoint=CheckpointConfig(every=3),
-            machine=MachineConfig(threads=1, peak_flops=1e11),
+            machine=MachineConfig(threads=2, peak_flops=1e11),
         )
         by_branch: dict[str, dict[str, Any]] = {}
         for key, value in changes.items():
