@@ -29,11 +29,14 @@ _REGEXES = {
 
 @cache
 def character_classes() -> NDArray[np.uint8]:
-    """The class of each code point, as a table of 1,114,112 bytes."""
+    """The class of each code point, as a table of 1,114,112 bytes, for reading only.
+
+    It is not marked as such: to numba that is another type, and kernels that get it as an address
+    (`workspace.py`) cannot know, so that the scanner would be compiled once for each.
+    """
     starts, classes = np.load(_DATA)
     lengths = np.diff(starts, append=_NUM_CHARACTERS)
     table: NDArray[np.uint8] = np.repeat(classes.astype(np.uint8), lengths)
-    table.flags.writeable = False
     return table
 
 
