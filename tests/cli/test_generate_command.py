@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -9,16 +11,11 @@ import torch
 from trafo.checkpoint.bundle import load_bundle
 from trafo.checkpoint.convert import save_hugging_face
 from trafo.cli.main import main
-from trafo.cli.verbs import Verb
 from trafo.evaluate import byte_lengths, evaluate_ids
 from trafo.generate import GenerationConfig, generate
 from trafo.models import TransformerLM
 from trafo.tokenizer import Tokenizer, encode_files
 
-TABLE = {
-    "generate": Verb("trafo.cli.generate", "let a trained model continue a text"),
-    "eval": Verb("trafo.cli.eval", "how well a trained model predicts a text"),
-}
 TEXT = "größer als gestern, kleiner als morgen.\n<|endoftext|>" * 9
 
 
@@ -36,7 +33,7 @@ def trafo(folder, capfdbinary):
     """Runs a verb on the folder; its exit code, output and messages."""
 
     def run(verb, *arguments):
-        code = main([verb, str(folder), *map(str, arguments)], table=TABLE)
+        code = main([verb, str(folder), *map(str, arguments)])
         out, err = capfdbinary.readouterr()
         return code, out.decode(), err.decode()
 
@@ -165,3 +162,15 @@ def test_wrong_texts_get_one_line(trafo, tmp_path):
     prompts.write_bytes(b"a\xff")
     assert "not UTF-8: byte 0xff at offset 1" in trafo("generate", "--prompts", prompts)[2]
     assert "holds no prompts" in trafo("generate", "--prompts", empty)[2]
+
+
+def test_help_does_not_wait_for_torch():
+    program = """
+import sys
+from trafo.cli.main import main
+assert main(["generate", "--help"]) == main(["eval", "--help"]) == 0
+assert "torch" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--kernel" in done.stdout
