@@ -14,12 +14,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from trafo.account import Workload, account
 from trafo.account.layers import BLOCK_NUMBERS, LOGITS_AT_ONCE
 from trafo.account.measurement import SHAPES, measure
-from trafo.account.optimizer import newton_schulz_products, update
+from trafo.account.optimizer import ADAMW_NUMBERS_AT_ONCE, newton_schulz_products, update
 from trafo.account.parts import Weight
 from trafo.account.tide import largest_batch, memory
 from trafo.models import GPT2_PRESETS, TransformerLMConfig, build_model
 from trafo.nn import recompute
-from trafo.optim import AdamW, chunked_cross_entropy, cross_entropy, loss
+from trafo.optim import AdamW, adamw, chunked_cross_entropy, cross_entropy, loss
 from trafo.optim.muon import orthogonalize
 
 SMALL = TransformerLMConfig(vocab_size=97, context_length=48, d_model=32, num_layers=2, num_heads=4)
@@ -71,6 +71,7 @@ def test_activations_are_what_autograd_keeps(config, kernel):
 def test_blocks_and_chunks_are_as_large_as_we_say():
     assert LOGITS_AT_ONCE == loss._CHUNK_NUMBERS
     assert BLOCK_NUMBERS == recompute._BLOCK_NUMBERS
+    assert ADAMW_NUMBERS_AT_ONCE == adamw._BLOCK_NUMBERS
 
 
 class LiveBytes(TorchDispatchMode):

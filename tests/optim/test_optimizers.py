@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trafo.optim import SGD, AdamW, Muon, clip_gradients
+from trafo.optim import SGD, AdamW, Muon, adamw, clip_gradients
 from trafo.optim.muon import orthogonalize
 
 
@@ -57,6 +57,16 @@ def test_adamw_equals_torch_step_for_step(
     ours = run_steps(lambda parameters: AdamW(parameters, **arguments), gradients)
     theirs = run_steps(lambda parameters: torch.optim.AdamW(parameters, **arguments), gradients)
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("numbers", [1, 5, 12, 1000])
+def test_adamw_in_blocks_changes_not_one_bit(monkeypatch: pytest.MonkeyPatch, numbers: int) -> None:
+    matrices_first = [*random_gradients(seed=0), *random_gradients(seed=1)]
+    gradients = [[g, g.T.contiguous().T, g.new_ones(())] for g, *_ in matrices_first]
+    expected = run_steps(AdamW, gradients)
+    monkeypatch.setattr(adamw, "_BLOCK_NUMBERS", numbers)
+    for mine, other in zip(run_steps(AdamW, gradients), expected, strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(mine, other, strict=True))
 
 
 def test_adamw_groups_have_their_own_hyperparameters() -> None:

@@ -22,6 +22,7 @@ from trafo.account.parts import MatrixProduct, Weight
 OptimizerName = Literal["adamw", "sgd", "muon"]
 
 ADAMW_FLOPS_PER_PARAMETER = 3 + 4 + 1 + 6
+ADAMW_NUMBERS_AT_ONCE = 2**18
 SGD_FLOPS_PER_PARAMETER = 2
 _NEWTON_SCHULZ_STEPS = 5
 
@@ -48,9 +49,9 @@ def update(name: OptimizerName, weights: Iterable[Weight]) -> Update:
 
 
 def _adamw(weight: Weight) -> Update:
-    """Two moments; sqrt(v) + eps passes by."""
-    numbers = weight.numbers
-    return Update(2 * numbers, ADAMW_FLOPS_PER_PARAMETER * numbers, numbers)
+    """Two moments; sqrt(v) + eps passes by, a block at a time."""
+    numbers, at_once = weight.numbers, min(weight.numbers, ADAMW_NUMBERS_AT_ONCE)
+    return Update(2 * numbers, ADAMW_FLOPS_PER_PARAMETER * numbers, at_once)
 
 
 def _sgd(weight: Weight) -> Update:

@@ -9,6 +9,7 @@ theta <- theta - lr * m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps),    t = 1, 2
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,7 +17,11 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from trafo.optim.optimizer import PerParameterOptimizer
+from trafo.optim.sharded import local
 from trafo.optim.validate import require
+
+# Numbers of a block: parameter, gradient, moments and root of it fit into a cache together.
+_BLOCK_NUMBERS = 2**18
 
 
 class AdamW(PerParameterOptimizer):
@@ -44,10 +49,21 @@ class AdamW(PerParameterOptimizer):
             state["m"] = torch.zeros_like(parameter)
             state["v"] = torch.zeros_like(parameter)
         state["t"] += 1
-        t, m, v = state["t"], state["m"], state["v"]
-        lr, (beta1, beta2) = group["lr"], group["betas"]
-        m.lerp_(gradient, 1 - beta1)
-        v.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        parameter.mul_(1 - lr * group["weight_decay"])
-        root = v.sqrt().div_(math.sqrt(1 - beta2**t)).add_(group["eps"])
-        parameter.addcdiv_(m, root, value=-lr / (1 - beta1**t))
+        t, lr, (beta1, beta2) = state["t"], group["lr"], group["betas"]
+        for theta, g, m, v in _blocks(parameter, gradient, state["m"], state["v"]):
+            m.lerp_(g, 1 - beta1)
+            v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+            theta.mul_(1 - lr * group["weight_decay"])
+            root = v.sqrt().div_(math.sqrt(1 - beta2**t)).add_(group["eps"])
+            theta.addcdiv_(m, root, value=-lr / (1 - beta1**t))
+
+
+def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Tensors of one shape, a few numbers at a time: all steps of a block find it in the cache."""
+    shards = [local(x) for x in tensors]
+    if not all(x.is_contiguous() for x in shards):
+        yield tuple(shards)
+        return
+    flat = [x.view(-1) for x in shards]
+    for start in range(0, flat[0].numel(), _BLOCK_NUMBERS):
+        yield tuple(x[start : start + _BLOCK_NUMBERS] for x in flat)

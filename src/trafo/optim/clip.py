@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from trafo.optim.sharded import local, whole
 from trafo.optim.validate import require
 
 
@@ -21,8 +22,8 @@ def clip_gradients(parameters: Iterable[Tensor], max_l2_norm: float, eps: float 
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
         return torch.zeros(())
-    norm: Tensor = torch.stack([gradient.norm() for gradient in gradients]).norm()
+    norm: Tensor = torch.stack([whole(gradient.norm()) for gradient in gradients]).norm()
     if norm > max_l2_norm:
         for gradient in gradients:
-            gradient.mul_(max_l2_norm / (norm + eps))
+            local(gradient).mul_(max_l2_norm / (norm + eps))
     return norm

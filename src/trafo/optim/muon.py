@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from trafo.optim.optimizer import PerParameterOptimizer
+from trafo.optim.sharded import local, local_part_of, whole
 from trafo.optim.validate import require
 
 # The slope at 0 is as steep as it can be while all values end up between about 0.7 and 1.2.
@@ -40,7 +41,9 @@ def orthogonalize(
     x = x / (x.norm() + 1e-7)  # no singular value is above one
     for _ in range(steps):
         a = x @ x.T
-        x = _A * x + (_B * a + _C * a @ a) @ x
+        # addmm(y, p, q): beta y + alpha p q, in one pass over memory.
+        powers = torch.addmm(a, a, a, beta=_B, alpha=_C)
+        x = torch.addmm(x, powers, x, beta=_A)
     result: Tensor = x.T if is_tall else x
     return result.to(matrix.dtype)
 
@@ -74,6 +77,7 @@ class Muon(PerParameterOptimizer):
         state["b"].mul_(momentum).add_(gradient)
         ahead = gradient.add(state["b"], alpha=momentum)
         rows, columns = parameter.shape
-        parameter.mul_(1 - lr * group["weight_decay"])
-        direction = orthogonalize(ahead, group["steps"])
-        parameter.add_(direction, alpha=-lr * math.sqrt(max(1.0, rows / columns)))
+        direction = local_part_of(orthogonalize(whole(ahead), group["steps"]), like=ahead)
+        here = local(parameter)
+        here.mul_(1 - lr * group["weight_decay"])
+        here.add_(direction, alpha=-lr * math.sqrt(max(1.0, rows / columns)))
