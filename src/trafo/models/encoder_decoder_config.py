@@ -16,23 +16,41 @@ class EncoderDecoderConfig:
     """The shape of an EncoderDecoder; the defaults are the paper's base model."""
 
     source_vocab_size: int = 32_000
+    """ids that the encoder knows"""
     target_vocab_size: int = 32_000
+    """ids that the decoder knows and writes"""
     context_length: int = 512
+    """most tokens of a sentence, on either side"""
     d_model: int = 512
+    """numbers that stand for a token on its way through the layers"""
     num_encoder_layers: int = 6
+    """layers that read the source"""
     num_decoder_layers: int = 6
+    """layers that write the target"""
     num_heads: int = 8
+    """attentions side by side in a layer; each takes an equal part of d_model"""
     d_ff: int = 2048
+    """width of the feed-forward part"""
     activation: ActivationChoice = "relu"
+    """what bends between its two matrices"""
     norm_placement: Placement = "post"
+    """norm after each sublayer, as in the paper, or before it"""
     final_norms: bool = True
+    """a norm at the end of encoder and decoder too"""
     norm_eps: float = 1e-5
+    """added to the variance that a norm divides by"""
     attention_bias: bool = False
+    """biases in attention's projections"""
     head_bias: bool = False
-    shared_embeddings: SharedEmbeddings = "none"  # target: with the head; all: source too
+    """a bias in the output projection"""
+    shared_embeddings: SharedEmbeddings = "none"
+    """target: the decoder's table is the head too; all: the encoder's as well"""
     padding_id: int = 0
+    """the id that fills short sentences up; nobody attends to it"""
     dropout: float = 0.1
+    """share of numbers that training sets to 0"""
     kernel: Kernel = "fused"
+    """how attention is computed; the numbers are the same"""
 
     def __post_init__(self) -> None:
         sizes = ("source_vocab_size", "target_vocab_size", "context_length", "d_model", "d_ff")

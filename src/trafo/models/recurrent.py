@@ -21,11 +21,17 @@ class RecurrentConfig:
     """The shape of a RecurrentEncoderDecoder; sequences may have any length."""
 
     source_vocab_size: int = 32_000
+    """ids that the encoder knows"""
     target_vocab_size: int = 32_000
-    d_model: int = 256  # of the embeddings
-    d_hidden: int = 512  # of the decoder's state, of each encoder direction and of the attention
+    """ids that the decoder knows and writes"""
+    d_model: int = 256
+    """numbers of a token's embedding"""
+    d_hidden: int = 512
+    """numbers of the decoder's state, of each direction of the encoder and of the attention"""
     padding_id: int = 0
+    """the id that fills short sentences up; nobody attends to it"""
     dropout: float = 0.1
+    """share of numbers that training sets to 0"""
 
     def __post_init__(self) -> None:
         sizes = ("source_vocab_size", "target_vocab_size", "d_model", "d_hidden")
