@@ -16,7 +16,7 @@ SWITCHES = [
     {"norm_placement": "post", "positions": "learned", "feed_forward": "silu"},
     {"norm_placement": "none", "positions": "none", "feed_forward": "relu2"},
     {"norm": "layernorm", "positions": "sinusoidal", "feed_forward": "gelu"},
-    {"feed_forward": "relu", "d_ff": 37},
+    {"feed_forward": "relu", "d_ff": 37, "embedding_norm": True},
 ]
 
 

@@ -12,7 +12,7 @@ from tyro.conf import Positional, arg
 
 from trafo.cli.tokenizer.arguments import OptionalInt, OptionalPath, OptionalString, Strings
 from trafo.errors import ConfigError, InputError
-from trafo.generate.config import GenerationConfig
+from trafo.generate.config import GenerationConfig, Kernel
 
 if TYPE_CHECKING:
     from trafo.checkpoint.bundle import Bundle
@@ -42,6 +42,9 @@ class Options(GenerationConfig):
     """end before any of these strings; they are not part of the completion"""
     logprobs: OptionalInt = None
     """with --json: log-probabilities, and so many alternatives of each token"""
+    kernel: Kernel = "auto"
+    """what computes a token: the model itself (readable), kernels compiled for this processor, or
+    those wherever they can do it (auto)"""
     echo: bool = True
     """show the prompt before its completion"""
     best: bool = False

@@ -58,6 +58,7 @@ class CompiledStep:
                 hint="use kernel='readable'",
             )
         self._embeddings = _array(model.token_embeddings.weight)
+        self._embedding_norm = _norm(model.ln_embeddings)
         self._positions = _position_table(model.position_embeddings)
         self._blocks = [_Block(cast(TransformerBlock, block)) for block in model.layers]
         self._norm = _norm(model.ln_final)
@@ -81,6 +82,8 @@ class CompiledStep:
     def _run(self, cache: KVCache, ids: Ints, slots: Ints) -> Floats:
         positions = np.minimum(slots, self._last_position)
         x: Floats = self._embeddings[ids]
+        if self._embedding_norm is not None:
+            x = self._embedding_norm(x)
         if self._positions is not None:
             x = x + self._positions[positions]
         keys, values = cache.keys.numpy(), cache.values.numpy()

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from trafo.errors import ConfigError
 
-Kernel = Literal["readable", "compiled"]
+Kernel = Literal["readable", "compiled", "auto"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,8 @@ class GenerationConfig:
     kept_share: float = 0.5
     """where the context is full, go on from the newest part of it, this share"""
     kernel: Kernel = "readable"
-    """what computes a token: the model itself, or kernels compiled for this processor"""
+    """what computes a token: the model itself, kernels compiled for this processor, or, with auto,
+    those kernels wherever they can do it"""
 
     def __post_init__(self) -> None:
         self._require("max_new_tokens", self.max_new_tokens >= 0, "0 or more")
@@ -62,7 +63,7 @@ class GenerationConfig:
         self._require("stop", all(self.stop), "strings that are not empty")
         self._require("logprobs", self.logprobs is None or self.logprobs >= 0, "0 or more")
         self._require("kept_share", 0.0 < self.kept_share <= 1.0, "more than 0 and at most 1")
-        self._require("kernel", self.kernel in get_args(Kernel), "readable or compiled")
+        self._require("kernel", self.kernel in get_args(Kernel), "readable, compiled or auto")
 
     def _require(self, name: str, fits: bool, right: str) -> None:
         if not fits:

@@ -164,8 +164,10 @@ def decode_one_token(
 def _decoder(model: CausalLM, config: GenerationConfig) -> OneToken:
     if config.kernel == "readable":
         return partial(decode_one_token, model)
-    from trafo.generate.compiled import CompiledStep  # compiles when it is first used
+    from trafo.generate.compiled import CompiledStep, can_compile  # compiles when first used
 
+    if config.kernel == "auto" and not can_compile(model):
+        return partial(decode_one_token, model)
     return CompiledStep(model)
 
 
