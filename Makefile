@@ -11,7 +11,7 @@ help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(VENV)/.run  ## the main job on a built-in corpus
-	@$(BIN)/trafo demo
+	@$(BIN)/trafo demo --config configs/demo.yaml
 
 test: $(VENV)/.dev  ## the test suite, in minutes
 	@$(BIN)/python -m pytest

@@ -5,11 +5,19 @@ import shlex
 
 import pytest
 
+from trafo.checkpoint.bundle import load_bundle
 from trafo.cli.main import main
-from trafo.tokenizer.token_file import TokenFile
-from trafo.tokenizer.tokenizer import Tokenizer
+from trafo.train.metrics import read_metrics
 
-TEXT = "def add(a, b):\n    return a + b\n<|endoftext|>\n" * 50
+TEXT = "def add(a, b):\n    return a + b\n<|endoftext|>\n" * 200
+
+RECIPE = """
+budget: 1m
+batch_size: 2
+model: {vocab_size: 300, context_length: 16, d_model: 16, num_layers: 1, num_heads: 2}
+watch: {tensorboard: false, log_every: 1, sample_every: 0}
+machine: {threads: 1, peak_flops: 1.0e+9}
+"""
 
 
 @pytest.fixture
@@ -19,28 +27,51 @@ def text(tmp_path):
     return path
 
 
-def test_every_step_leaves_its_result(text, tmp_path, capsys):
-    out = tmp_path / "demo"
-    line = ["demo", "--out", str(out), "--text", str(text), "--vocab-size", "300"]
+@pytest.fixture
+def line(text, tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE)
+    out = tmp_path / "de mo"
+    words = ["demo", "--out", out, "--text", text, "--config", recipe, "--budget", "3s"]
+    return [str(word) for word in words]
+
+
+def test_from_text_to_a_model_that_writes(line, tmp_path, capsys):
     assert main(line) == 0
     shown = capsys.readouterr().out
-    tokenizer = Tokenizer.load(out / "tokenizer")
-    tokens = TokenFile.open(out / "corpus.tokens", tokenizer.hash)
-    assert tokenizer.decode(tokens.ids) == TEXT
-    for step in ("1/4  corpus", "2/4  tokenizer", "3/4  ids", "4/4  report"):
+    for step in ("1/4  text", "2/4  tokenizer", "3/4  ids", "4/4  model"):
         assert step in shown
-    assert f"{len(TEXT) / len(tokens):.2f} bytes/token" in shown
-    assert main(line) == 0  # again, over what is there
+    assert "bits per byte" in shown
+    assert "The model writes:" in shown
+    run = tmp_path / "de mo" / "model"
+    losses = [r["loss"] for r in read_metrics(run / "metrics.jsonl") if r["kind"] == "validation"]
+    assert losses[-1] < losses[0]
+    assert (run / "loss.png").read_bytes().startswith(b"\x89PNG")
+    bundle = load_bundle(run)
+    assert bundle.tokenizer.decode(bundle.tokenizer.encode(TEXT)) == TEXT
+
+    # Again: what is there is used, nothing is trained anew.
+    steps = len(losses)
+    assert main(line) == 0
+    assert "The model writes:" in capsys.readouterr().out
+    again = [r["loss"] for r in read_metrics(run / "metrics.jsonl") if r["kind"] == "validation"]
+    assert len(again) == steps
+
+    _try_advice(shown, capsys)
 
 
-def test_its_advice_works_as_printed(text, tmp_path, capsys):
-    main(["demo", "--out", str(tmp_path / "de mo"), "--text", str(text), "--vocab-size", "300"])
-    shown = capsys.readouterr().out
-    commands = re.findall(r"^    (.* tokenizer .*)$", shown, re.MULTILINE)
-    assert len(commands) == 4
+def _try_advice(shown, capsys):
+    """Each command works as printed."""
+    commands = re.findall(r"^    (.*trafo .*)$", shown.partition("What next:")[2], re.MULTILINE)
+    assert len(commands) == 3
     for command in commands:
         arguments = shlex.split(command)
-        assert main(arguments[arguments.index("tokenizer") :]) == 0
+        verb = next(
+            i for i, word in enumerate(arguments) if word in ("generate", "resume", "tokenizer")
+        )
+        if arguments[verb] == "resume":
+            arguments[-1] = "5s"  # not ten minutes, here
+        assert main(arguments[verb:]) == 0
         assert capsys.readouterr().out
 
 
@@ -50,7 +81,17 @@ def test_a_text_that_is_not_there(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_config_that_is_not_there(text, tmp_path, capsys):
+    absent = str(tmp_path / "absent.yaml")
+    assert (
+        main(["demo", "--out", str(tmp_path / "d"), "--text", str(text), "--config", absent]) == 2
+    )
+    assert "absent.yaml" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_the_built_in_corpus(tmp_path, capsys):
-    assert main(["demo", "--out", str(tmp_path)]) == 0
-    assert re.search(r"4,096 tokens, 1 of them special", capsys.readouterr().out)
+    assert main(["demo", "--out", str(tmp_path), "--budget", "20s"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"1/4  text\s+1?\d\.\d+ MB", shown)
+    assert "The model writes:" in shown

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from trafo.cli.tokenizer.arguments import OptionalPath
-from trafo.cli.tokenizer.commands import command
+
+if TYPE_CHECKING:
+    from trafo.train.config import TrainConfig
+
+_PROMPTS = ("def ", "class ", "The ")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Make a corpus of Python's own library, train a tokenizer on it, encode it, and report."""
+    """From nothing to a model that writes: text, tokenizer, ids, training, samples."""
 
     out: Path = Path("runs/demo")
     """the folder for everything"""
     text: OptionalPath = None
-    """a text of your own, instead of the built-in corpus"""
-    vocab_size: int = 4096
-    """number of tokens"""
+    """a text of your own, instead of the sources and documentation of Python's library"""
+    config: OptionalPath = None
+    """a recipe; without one, sizes are chosen to suit the text and the machine"""
+    budget: str = "4m"
+    """how long the model may train"""
 
 
 class Steps:
@@ -39,37 +47,38 @@ class Steps:
         now = perf_counter()
         self._done += 1
         duration = format_duration(now - self._last)
-        show(f"{self._done}/{self._number}  {name:<10}{amount:>17}{duration:>9}   {where}")
+        show(f"{self._done}/{self._number}  {name:<10}{amount:>19}{duration:>9}   {where}")
         self._last = now
 
 
-def run(options: Options) -> None:
-    """One step after the other."""
-    from trafo.cli.tokenizer import train
+def run(options: Options) -> int:
+    """One step after the other; what is done already is not done again."""
+    from trafo.data.prepare import prepare
+    from trafo.runtime.console import show
     from trafo.runtime.sizes import format_size
-    from trafo.tokenizer.corpus import encode_files
-    from trafo.tokenizer.report import measure
-    from trafo.tokenizer.report.printing import print_parts
-    from trafo.tokenizer.report.render import render
-    from trafo.tokenizer.tokenizer import Tokenizer
+    from trafo.train.folder import RunFolder
+    from trafo.train.session import resume, train
 
     steps = Steps(4)
     text = _text(options)
-    steps.done("corpus", format_size(text.stat().st_size), text)
+    steps.done("text", format_size(text.stat().st_size), text)
 
-    folder = options.out / "tokenizer"
-    training = train.train(
-        train.Options(text=(str(text),), vocab_size=options.vocab_size, out=folder, overwrite=True)
-    )
-    steps.done("tokenizer", f"{len(training.parts.vocab):,} tokens", folder)
+    config = _config(options, text)
+    dataset = prepare(config.text, config.data, config.lm.vocab_size)
+    num_ids = len(dataset.training) + len(dataset.validation)
+    steps.done("tokenizer", f"{dataset.tokenizer.vocab_size:,} tokens", config.data.cache)
+    steps.done("ids", f"{num_ids:,}", f"{text.stat().st_size / num_ids:.2f} bytes each")
 
-    tokenizer = Tokenizer.load(folder)
-    tokens = encode_files(tokenizer, text, options.out / "corpus.tokens")
-    steps.done("ids", f"{len(tokens):,}", tokens.path)
-
-    report = measure(tokenizer, text, name=str(folder))
-    steps.done("report", f"{report.total.bytes_per_token:.2f} bytes/token", "below")
-    print_parts("", *render(report), "", "What next:", *_next(folder, text, options.out))
+    folder = RunFolder(options.out / "model")
+    code = resume(folder.path) if folder.config.exists() else train(config)
+    if code:
+        return code
+    steps.done("model", f"{config.lm.num_layers} layers of {config.lm.d_model}", folder.path)
+    _show_samples(folder.path)
+    show("\nWhat next:")
+    for line in _next(folder.path, text):
+        show(line)
+    return 0
 
 
 def _text(options: Options) -> Path:
@@ -82,16 +91,50 @@ def _text(options: Options) -> Path:
     return expand_paths(options.text)[0]
 
 
-def _next(folder: Path, text: Path, out: Path) -> Iterable[str]:
+def _config(options: Options, text: Path) -> TrainConfig:
+    from trafo.config import load
+    from trafo.train.auto import choose
+    from trafo.train.config import TrainConfig
+
+    asked = TrainConfig(text=(str(text),), budget=options.budget)
+    chosen = choose(asked) if options.config is None else load(TrainConfig, options.config)
+    data = dataclasses.replace(chosen.data, cache=options.out / "cache")
+    return dataclasses.replace(
+        chosen, text=asked.text, out=options.out / "model", budget=options.budget, data=data
+    )
+
+
+def _show_samples(run: Path) -> None:
+    """What the model writes, for prompts that code and prose begin with."""
+    from trafo.checkpoint.bundle import load_bundle
+    from trafo.generate import GenerationConfig, generate
+    from trafo.runtime.console import show
+
+    bundle = load_bundle(run)
+    config = GenerationConfig(max_new_tokens=80, temperature=0.7, top_p=0.95)
+    show("\nThe model writes:")
+    for prompt, done in zip(
+        _PROMPTS, generate(bundle.model, bundle.tokenizer, list(_PROMPTS), config), strict=True
+    ):
+        show("\n" + _indented(prompt + done.text))
+
+
+def _indented(text: str) -> str:
+    return "\n".join("    " + line for line in text.rstrip().splitlines())
+
+
+def _next(run: Path, text: Path) -> Iterator[str]:
     """Commands that work as they stand."""
-    larger = out / "larger"
+    from trafo.runtime.commands import command
+
     advice = {
-        "see the tokens": command("report", folder, text, "--show", "600"),
-        "try a line of your own": command("encode", folder, "--text", "for word in text.split():"),
-        "train with GPT-4's pattern": command(
-            "train", text, "--vocab-size", "10000", "--pattern", "gpt4", "--out", larger
+        "let it write something of yours": command(
+            "generate", run, "--prompt", "def parse(", "--temperature", "0.8"
         ),
-        "compare the two": command("report", folder, text, "--compare", larger),
+        "train it further": command("resume", run, "--budget", "10m"),
+        "see how it cuts text into tokens": command(
+            "tokenizer", "report", run / "tokenizer", text, "--show", "600"
+        ),
     }
     for why, line in advice.items():
         yield f"  {why}"

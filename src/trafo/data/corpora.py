@@ -2,7 +2,8 @@
 
 In: the `.py` files below the standard library's folder, code and docstrings as they are, and the
 language reference that `help()` shows (`pydoc_data.topics`). Out: one UTF-8 text, about 10 MB,
-`<|endoftext|>` after each document. The same Python always gives the same bytes.
+`<|endoftext|>` after each document. The same Python always gives the same bytes. The documents are
+mixed, so that the end of the text, which is held out in training, is like the rest of it.
 
 Left out: packages that were installed later, the library's own tests (19 MB, which would outweigh
 all else), the tables of old encodings (nothing but numbers), what describes the machine rather
@@ -11,6 +12,7 @@ than the language, and files that are not UTF-8.
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import sysconfig
 from collections.abc import Iterator
@@ -49,20 +51,20 @@ def build_corpus(folder: str | Path) -> Path:
 
 
 def documents(library: str | Path | None = None) -> Iterator[str]:
-    """The sources in order of their paths, then the documentation in order of its topics."""
+    """Sources and documentation, in an order that depends on nothing but their names."""
     library = Path(library or sysconfig.get_path("stdlib"))
-    sources = sorted(_sources(library), key=lambda path: path.relative_to(library).parts)
+    sources = {path.relative_to(library).as_posix(): path for path in _sources(library)}
     if not sources:
         raise InputError(
             "this Python came without the sources of its library",
             where=str(library),
             hint="give a text of your own, or use another Python",
         )
-    for path in sources:
-        text = _read(path)
+    topics = _topics()
+    for name in sorted([*sources, *topics], key=_mixed):
+        text = _read(sources[name]) if name in sources else topics[name].strip()
         if text:
             yield text
-    yield from _topics()
 
 
 def _sources(library: Path) -> Iterator[Path]:
@@ -84,11 +86,14 @@ def _read(path: Path) -> str | None:
     return None if END_OF_DOCUMENT in text else text.strip()
 
 
-def _topics() -> Iterator[str]:
+def _topics() -> dict[str, str]:
     """The language reference; some systems ship Python without it."""
     try:
         topics: dict[str, str] = import_module("pydoc_data.topics").topics
     except ImportError:
-        return
-    for name in sorted(topics):
-        yield topics[name].strip()
+        return {}
+    return topics
+
+
+def _mixed(name: str) -> bytes:
+    return hashlib.blake2b(name.encode()).digest()

@@ -40,16 +40,17 @@ def resume(path: str | Path, config: TrainConfig | None = None) -> int:
     started = perf_counter()
     folder = RunFolder.existing(path)
     with ranks() as mine, _Held(folder, mine):
-        config = config or folder.read_config()
-        if mine.is_first:
-            folder.write_config(config)
+        before = folder.read_config()
+        config = config or before
         if not CheckpointStore(folder.checkpoints).steps():  # killed before the first one
+            folder.write_config(config)
             return _begin(folder, mine, started)
         training = build(config, mine)
         trainer = Trainer(training, folder, State(plan=Plan.of(config, config.steps)), started)
         trainer.continue_from_newest()
-        _follow_config(trainer, config)
+        _prolong(trainer, before, config)
         if mine.is_first:
+            folder.write_config(config)
             say(f"going on at step {trainer.state.step:,} of {trainer.state.plan.steps:,}")
         return _fit(trainer)
 
@@ -82,11 +83,14 @@ def _plan(training: Training, started: float) -> Plan:
     return Plan.of(config, steps)
 
 
-def _follow_config(trainer: Trainer, config: TrainConfig) -> None:
-    """A run may be prolonged: `trafo resume RUN --steps 2000`."""
-    plan = trainer.state.plan
-    if config.budget is None and config.steps != plan.steps:
-        trainer.state.plan = dataclasses.replace(plan, steps=config.steps)
+def _prolong(trainer: Trainer, before: TrainConfig, config: TrainConfig) -> None:
+    """`trafo resume RUN --steps 2000` or `--budget 1h`; otherwise the plan stays as it was."""
+    state = trainer.state
+    if config.budget is None and config.steps != before.steps:
+        state.plan = dataclasses.replace(state.plan, steps=config.steps)
+    elif config.budget is not None and config.budget != before.budget:
+        left = parse_duration(config.budget) - state.seconds
+        state.plan = state.plan.corrected(state.step, left, state.seconds / max(1, state.step))
 
 
 def _fit(trainer: Trainer) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trafo.runtime.commands import command
 from trafo.runtime.console import show
 from trafo.runtime.sizes import format_duration
 from trafo.train.metrics import read_metrics
@@ -30,4 +31,4 @@ def summary(trainer: Trainer) -> None:
             f"{last['bits_per_byte']:.3f} bits per byte, on {last['tokens']:,} held-out ids"
         )
     show(f"curve     {folder.curve}")
-    show(f'try it    trafo generate {folder.path} --prompt "..."')
+    show(f"try it    {command('generate', folder.path, '--prompt', '...')}")

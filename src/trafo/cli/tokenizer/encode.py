@@ -20,8 +20,8 @@ from trafo.cli.tokenizer.arguments import (
     TextPaths,
     TokenizerPath,
 )
-from trafo.cli.tokenizer.commands import command
 from trafo.errors import ConfigError, InputError, StorageError
+from trafo.runtime.commands import command
 
 if TYPE_CHECKING:
     from trafo.tokenizer.tokenizer import Tokenizer
@@ -120,7 +120,7 @@ def _write_token_file(tokenizer: Tokenizer, options: Options, out: Path) -> None
     is_new = _time_of_change(out) != before
     done = f"written to {out} in {format_duration(seconds)}" if is_new else f"{out} was there"
     show(f"{done}; back to text with")
-    show(f"  {command('decode', options.tokenizer, '--tokens', out)}")
+    show(f"  {command('tokenizer', 'decode', options.tokenizer, '--tokens', out)}")
 
 
 def _time_of_change(out: Path) -> int:

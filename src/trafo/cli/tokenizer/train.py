@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trafo.cli.tokenizer.arguments import Errors, OptionalInt, OptionalString, Strings, TextPaths
-from trafo.cli.tokenizer.commands import command
 from trafo.cli.tokenizer.existing import COUNTS
 from trafo.errors import ConfigError
+from trafo.runtime.commands import command
 
 if TYPE_CHECKING:
     from trafo.tokenizer.train import Training
@@ -60,7 +60,7 @@ def run(options: Options) -> None:
         ),
         "",
         f"saved in {options.out}, try",
-        f"  {command('report', options.out, *options.text)}",
+        f"  {command('tokenizer', 'report', options.out, *options.text)}",
     )
 
 

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 
-def command(verb: str, *arguments: str | Path) -> str:
-    """A command line of `trafo tokenizer` that can be copied into the shell as it is."""
-    return f"{program()} {shlex.join(['tokenizer', verb, *map(str, arguments)])}"
+def command(*words: str | Path) -> str:
+    """A command line of trafo that can be copied into the shell as it is."""
+    return f"{program()} {shlex.join(map(str, words))}"
 
 
 def program() -> str:
