@@ -60,3 +60,13 @@ def make_config(text: Path, cache: Path, tmp_path: Path) -> MakeConfig:
         return dataclasses.replace(config, **whole)
 
     return make
+
+
+@pytest.fixture
+def tiny(make_config: MakeConfig) -> MakeConfig:
+    """The same on one thread: where cores are busy, two wait for each other most of the time."""
+
+    def make(out: str = "run", **changes: Any) -> TrainConfig:
+        return make_config(out, **{"machine__threads": 1, **changes})
+
+    return make

@@ -183,16 +183,25 @@ def _manifest(folder: Path, step: int) -> dict[str, Any]:
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     manifest = _read_json(path / MANIFEST)
-    try:
-        sound = manifest["format"] == _FORMAT and {_MODEL, _TRAINING, _STATE} <= set(
-            manifest["files"]
-        )
-        int(manifest["step"])
-    except (KeyError, TypeError, ValueError):
-        sound = False
-    if not sound:
-        raise FormatError("is no manifest of a checkpoint", where=str(path / MANIFEST))
+    if not _is_manifest(manifest, path.name):
+        raise FormatError("is no manifest of this checkpoint", where=str(path / MANIFEST))
     return manifest
+
+
+def _is_manifest(manifest: dict[str, Any], folder_name: str) -> bool:
+    """It has no checksum of its own: everything that is used of it is looked at."""
+    try:
+        files = [manifest["files"][name] for name in (_MODEL, _TRAINING, _STATE)]
+        step, named = manifest["step"], _NAME.fullmatch(folder_name)
+        return (
+            manifest["format"] == _FORMAT
+            and isinstance(step, int)
+            and (named is None or int(named[1]) == step)
+            and all(isinstance(file["bytes"], int) for file in files)
+            and all(isinstance(file["sha256"], str) for file in files)
+        )
+    except (KeyError, TypeError):
+        return False
 
 
 def _check_files(path: Path, manifest: dict[str, Any], only: str | None = None) -> None:
