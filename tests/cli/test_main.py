@@ -193,7 +193,7 @@ def test_a_reader_that_goes_away_is_no_error():
 def test_every_registered_module_follows_its_verb():
     for name, entry in VERBS.items():
         if isinstance(entry, Verb):
-            assert entry.module == f"trafo.cli.{name}"
+            assert entry.module == f"trafo.cli.{name.replace(chr(45), chr(95))}"
         else:
             modules = {verb: inner.module for verb, inner in entry.verbs.items()}
             assert modules == {verb: f"trafo.cli.{name}.{verb}" for verb in modules}
