@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from trafo.checkpoint.convert import load_hugging_face
-from trafo.checkpoint.snapshot import restore_weights
+from trafo.checkpoint.snapshot import check_weights, restore_weights
 from trafo.checkpoint.store import MANIFEST, CheckpointStore, read_weights
-from trafo.errors import FormatError, InputError
+from trafo.errors import ConfigError, FormatError, InputError
 from trafo.models import CausalLM, ModelConfig, build_model, config_from, model_name
 from trafo.tokenizer.tokenizer import Tokenizer
 
@@ -72,8 +72,10 @@ def _from_checkpoint(path: Path, tokenizer: Path) -> Bundle:
     weights, about = read_weights(path)
     try:
         config = config_from(about["name"], about["fields"])
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ConfigError) as error:
         raise FormatError(f"describes no model: {error}", where=str(path)) from None
+    # A few bytes from a stranger must not make us ask for more memory than the weights take.
+    check_weights(weights, build_model(config, device="meta"))
     model = build_model(config)
     if not isinstance(model, CausalLM):
         raise InputError(f"is a {about['name']}, not a language model", where=str(path))

@@ -51,7 +51,7 @@ def restore(snapshot: Snapshot, model: Module, optimizers: Iterable[Optimizer]) 
     """Put everything back in its place."""
     restore_weights(snapshot.weights, model)
     moments = dict(snapshot.moments)
-    torch.set_rng_state(moments.pop(_RNG))
+    _restore_generator(moments.pop(_RNG, None))
     owners = _optimizers_by_name(model, optimizers)
     parameters = dict(model.named_parameters())
     for optimizer in {id(owner): owner for owner in owners.values()}.values():
@@ -62,21 +62,34 @@ def restore(snapshot: Snapshot, model: Module, optimizers: Iterable[Optimizer]) 
             raise FormatError(f"the checkpoint has a state for {name}, the optimizer does not")
         state = owners[name].state[parameters[name]]
         if isinstance(value, Tensor):
+            if value.shape not in ((), parameters[name].shape):
+                raise FormatError(f"{place} is {tuple(value.shape)}, which does not fit {name}")
             value = _dealt_out(value.to(parameters[name].device), parameters[name])
         state[key] = value
+
+
+def _restore_generator(state: Tensor | None) -> None:
+    try:
+        torch.set_rng_state(state)
+    except (TypeError, RuntimeError):
+        raise FormatError(f"the checkpoint's {_RNG} is no state of torch's generator") from None
 
 
 @torch.no_grad()
 def restore_weights(weights: dict[str, Tensor], model: Module) -> None:
     """Fill the model's own tensors; every one must be there in its shape."""
-    own = _own_tensors(model)
-    if problem := _difference(weights, own):
+    check_weights(weights, model)
+    for name, tensor in _own_tensors(model).items():
+        tensor.copy_(_dealt_out(weights[name].to(tensor.device), tensor))
+
+
+def check_weights(weights: dict[str, Tensor], model: Module) -> None:
+    """Refuse weights that do not fit; a model on the device `meta` is enough to find out."""
+    if problem := _difference(weights, _own_tensors(model)):
         raise FormatError(
             f"does not fit this model: {problem}",
             hint="build it from the config that the checkpoint was made with",
         )
-    for name, tensor in own.items():
-        tensor.copy_(_dealt_out(weights[name].to(tensor.device), tensor))
 
 
 def take_weights(model: Module) -> dict[str, Tensor]:

@@ -1,0 +1,100 @@
+"""A folder becomes a model and its tokenizer: a run, one checkpoint, or somebody's damaged one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from trafo.checkpoint.bundle import describe_model, load_bundle
+from trafo.checkpoint.snapshot import Snapshot, take_weights
+from trafo.checkpoint.store import CheckpointStore
+from trafo.errors import FormatError, InputError
+from trafo.models import TransformerLMConfig, build_model
+from trafo.tokenizer.tokenizer import Tokenizer
+
+CONFIG = TransformerLMConfig(
+    vocab_size=256, context_length=8, d_model=8, num_layers=1, num_heads=2, tied_head=True
+)
+IDS = torch.arange(6)[None]
+
+
+def save(run: Path, step: int, model: dict[str, object] | None = None, best: bool = False) -> None:
+    torch.manual_seed(step)
+    weights = take_weights(build_model(CONFIG))
+    about = describe_model(CONFIG) if model is None else model
+    store = CheckpointStore(run / "checkpoints")
+    store.save(step, Snapshot(weights, {"rng/torch": torch.zeros(1)}), {}, about, is_best=best)
+
+
+def model_of_step(step: int) -> torch.nn.Module:
+    torch.manual_seed(step)
+    return build_model(CONFIG).eval()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    Tokenizer({i: bytes([i]) for i in range(256)}, []).save(tmp_path / "run" / "tokenizer")
+    save(tmp_path / "run", 1, best=True)
+    save(tmp_path / "run", 2)
+    return tmp_path / "run"
+
+
+@torch.no_grad()
+def test_a_run_gives_its_newest_or_its_best(run: Path) -> None:
+    for best, step in ((False, 2), (True, 1)):
+        bundle = load_bundle(run, best=best)
+        assert bundle.step == step
+        assert bundle.source == run / "checkpoints" / f"step-{step:08d}"
+        assert not bundle.model.training
+        assert bundle.model(IDS).equal(model_of_step(step)(IDS))
+        assert bundle.tokenizer.decode([104, 105]) == "hi"
+
+
+@torch.no_grad()
+def test_one_checkpoint_is_enough(run: Path) -> None:
+    bundle = load_bundle(run / "checkpoints" / "step-00000001")
+    assert bundle.step == 1
+    assert bundle.model(IDS).equal(model_of_step(1)(IDS))
+
+
+def test_a_damaged_one_is_passed_over(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run / "checkpoints" / "step-00000002" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert load_bundle(run).step == 1
+    assert str(path) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {},
+        {"name": "no-such-model", "fields": {}},
+        {"name": "transformer-lm", "fields": {"no_such_field": 1}},
+        {"name": "transformer-lm", "fields": [1]},
+        {"name": "transformer-lm", "fields": {"d_model": "wide"}},
+        {"name": ["transformer-lm"], "fields": {}},
+    ],
+)
+def test_what_describes_no_model_is_refused(run: Path, about: dict[str, object]) -> None:
+    save(run, 3, about)
+    with pytest.raises(FormatError, match="describes no model"):
+        load_bundle(run / "checkpoints" / "step-00000003")
+
+
+def test_a_model_larger_than_its_weights_is_refused_before_it_is_built(run: Path) -> None:
+    """Somebody's few bytes must not make us ask for all memory there is."""
+    about = describe_model(CONFIG)
+    save(run, 3, about | {"fields": about["fields"] | {"vocab_size": 2**44}})
+    with pytest.raises(FormatError, match="does not fit"):
+        load_bundle(run / "checkpoints" / "step-00000003")
+
+
+@pytest.mark.parametrize(
+    ("path", "complaint"), [("nowhere", "no such run"), ("empty", "is no run, checkpoint or")]
+)
+def test_other_folders_are_refused(tmp_path: Path, path: str, complaint: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=complaint):
+        load_bundle(tmp_path / path)
