@@ -18,7 +18,7 @@ from trafo.account.workload import Workload
 # run again, and their gradients. They are as large as a block of rows, see `trafo.nn.recompute`.
 # SwiGLU's gradient is written out by hand.
 _STEPS_OF = {"swiglu": 2, "silu": 6, "relu": 4, "relu2": 7, "gelu": 10, "gelu_tanh": 9}
-BLOCK_NUMBERS = 2**17
+BLOCK_NUMBERS = 2**18
 
 # Numbers of logits that `trafo.optim.chunked_cross_entropy` computes at once.
 LOGITS_AT_ONCE = 2**23

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 # Numbers of a block: its handful of steps fit into a cache, and two threads still share the work.
-_BLOCK_NUMBERS = 2**17
+_BLOCK_NUMBERS = 2**18
 
 
 @dataclass(frozen=True)
