@@ -51,7 +51,7 @@ def restore(snapshot: Snapshot, model: Module, optimizers: Iterable[Optimizer]) 
     """Put everything back in its place."""
     restore_weights(snapshot.weights, model)
     moments = dict(snapshot.moments)
-    _restore_generator(moments.pop(_RNG, None))
+    _restore_generator(moments.pop(_RNG, torch.empty(0)))
     owners = _optimizers_by_name(model, optimizers)
     parameters = dict(model.named_parameters())
     for optimizer in {id(owner): owner for owner in owners.values()}.values():
@@ -68,7 +68,7 @@ def restore(snapshot: Snapshot, model: Module, optimizers: Iterable[Optimizer]) 
         state[key] = value
 
 
-def _restore_generator(state: Tensor | None) -> None:
+def _restore_generator(state: Tensor) -> None:
     try:
         torch.set_rng_state(state)
     except (TypeError, RuntimeError):

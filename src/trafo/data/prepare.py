@@ -118,9 +118,10 @@ def _encode(tokenizer: Tokenizer, texts: Sequence[str], content: str, cache: Pat
     path = cache / f"{content[:16]}-{tokenizer.hash[:16]}.tokens"
     # Found by its content: where the text was when the file was made does not matter.
     if path.with_name(path.name + ".json").is_file():
-        return TokenFile.open(path, tokenizer.hash).ids
-    tokens = encode_files(tokenizer, texts, path, end_of_document=_end_of_document(tokenizer))
-    if not len(tokens):
+        tokens = TokenFile.open(path, tokenizer.hash)
+    else:
+        tokens = encode_files(tokenizer, texts, path, end_of_document=_end_of_document(tokenizer))
+    if not tokens.manifest.num_bytes:
         raise InputError("the text is empty", where=str(texts[0]))
     return tokens.ids
 
