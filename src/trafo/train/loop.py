@@ -7,10 +7,7 @@ happens when: validation, samples, checkpoints, going back, leaving.
 from __future__ import annotations
 
 import dataclasses
-import math
 from time import perf_counter
-
-import torch
 
 from trafo.checkpoint.bundle import describe_model
 from trafo.checkpoint.snapshot import restore, take
@@ -148,6 +145,7 @@ class Trainer:
         restore(checkpoint.snapshot, self.training.model, self.training.optimizers)
         self.state = State.from_json(checkpoint.state)
         self._saved_step = self.state.step
+        self._is_best = False
 
     def _go_back(self, result: StepResult) -> None:
         """To the last checkpoint after a loss that is no number; the second time, stop."""
@@ -161,7 +159,8 @@ class Trainer:
         self._load_newest()
         self.state.attempt = attempt + 1
         self._follow_attempt()
-        say(f"{what}; back to step {self.state.step}, going on with other batches")
+        if self.ranks.is_first:
+            say(f"{what}; back to step {self.state.step}, going on with other batches")
 
     def _follow_attempt(self) -> None:
         """Other batches and other dropout than the ones that led to nowhere."""
@@ -173,10 +172,9 @@ class Trainer:
         """On every rank, if on any."""
         if self.ranks.world == 1:
             return bool(interruption)
-        flag = torch.tensor(float(interruption.signal or 0))
-        number = int(self.ranks.add_up(flag))
+        number = self.ranks.largest(int(interruption.signal or 0))
         if number and not interruption:
-            interruption.note(math.ceil(number / self.ranks.world), None)
+            interruption.note(number, None)
         return bool(interruption)
 
     def _leave(self, interruption: Interruption) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.distributed import (
+    ReduceOp,
     all_reduce,
     barrier,
     broadcast,
@@ -40,6 +41,14 @@ class Ranks:
         if self.world > 1:
             all_reduce(value)
         return value
+
+    def largest(self, value: int) -> int:
+        """The largest of all ranks' values; every rank must ask."""
+        if self.world == 1:
+            return value
+        shared = torch.tensor(value)
+        all_reduce(shared, ReduceOp.MAX)
+        return int(shared)
 
     def agree(self, value: float) -> float:
         """The first rank's value, on every rank."""

@@ -112,14 +112,15 @@ class Reporter:
             return
         self._watch_for_spikes(result.loss)
         self._last = self._record(result, factor)
-        step = self.trainer.state.step
-        if step % self.trainer.config.watch.log_every == 0 or step == 1:
+        step, plan = self.trainer.state.step, self.trainer.state.plan
+        log_every = self.trainer.config.watch.log_every
+        if plan.is_due(log_every, step) or step == 1:
             norms = self._norms.take() if self._norms else {}
             self._write(self._last | norms)
         if self._norms is not None:
-            self._norms.expect((step + 1) % self.trainer.config.watch.log_every == 0)
+            self._norms.expect(plan.is_due(log_every, step + 1))
         if self._bar is not None:
-            self._bar.total = self.trainer.state.plan.steps
+            self._bar.total = plan.steps
             self._bar.advance()
 
     def validation(self, evaluation: Evaluation) -> None:

@@ -45,6 +45,7 @@ def resume(path: str | Path, config: TrainConfig | None = None) -> int:
         if not CheckpointStore(folder.checkpoints).steps():  # killed before the first one
             folder.write_config(config)
             return _begin(folder, mine, started)
+        _check_same_optimizer(before, config)
         training = build(config, mine)
         trainer = Trainer(training, folder, State(plan=Plan.of(config, config.steps)), started)
         trainer.continue_from_newest()
@@ -53,6 +54,15 @@ def resume(path: str | Path, config: TrainConfig | None = None) -> int:
             folder.write_config(config)
             say(f"going on at step {trainer.state.step:,} of {trainer.state.plan.steps:,}")
         return _fit(trainer)
+
+
+def _check_same_optimizer(before: TrainConfig, config: TrainConfig) -> None:
+    """What one optimizer has kept of the past means nothing to another."""
+    if before.optimizer.name != config.optimizer.name:
+        raise ConfigError(
+            f"optimizer.name is {config.optimizer.name}, this run has {before.optimizer.name}",
+            hint="leave it, or begin a new run",
+        )
 
 
 def _begin(folder: RunFolder, mine: Ranks, started: float) -> int:
@@ -77,7 +87,8 @@ def _plan(training: Training, started: float) -> Plan:
     steps = steps_that_fit(left, per_step)
     if steps < 1:
         raise ConfigError(
-            f"budget is {config.budget}, one step alone takes {format_duration(per_step)}",
+            f"budget is {config.budget}: {format_duration(max(left, 0))} are left after reading "
+            f"the text, a step takes {format_duration(per_step)}",
             hint="give more time, or make the model or the batch smaller",
         )
     return Plan.of(config, steps)

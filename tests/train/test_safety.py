@@ -1,0 +1,246 @@
+"""When something goes wrong a run says so in a line, and what was saved stays."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.train.conftest import MakeConfig
+from torch import Tensor
+
+from trafo.checkpoint import store
+from trafo.checkpoint.store import CheckpointStore
+from trafo.cli.main import main
+from trafo.config import to_yaml
+from trafo.errors import InputError
+from trafo.train import session
+from trafo.train.config import TrainConfig
+from trafo.train.metrics import read_metrics
+from trafo.train.objective import NextTokenLoss
+
+FULL = OSError(28, os.strerror(28))
+
+
+def run_command(config: TrainConfig, tmp_path: Path) -> int:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(to_yaml(config))
+    return main(["train", "--config", str(recipe), "--quiet"])
+
+
+def steps_saved(config: TrainConfig) -> list[int]:
+    assert config.out is not None
+    return CheckpointStore(config.out / "checkpoints").steps()
+
+
+def fail_to_sync(_descriptor: int) -> None:
+    raise FULL
+
+
+def fail_to_write(*_: Any, **__: Any) -> None:
+    raise store.SafetensorError("Error while serializing: I/O error: No space (os error 28)")
+
+
+@contextmanager
+def at_saves(
+    monkeypatch: pytest.MonkeyPatch, steps: list[int], **patches: Any
+) -> Iterator[list[int]]:
+    """Patch `module.name` (a keyword with __) while these steps are being saved."""
+    save, tried = CheckpointStore.save, []
+
+    def save_or_fail(self: CheckpointStore, step: int, *args: Any, **kwargs: Any) -> Path:
+        tried.append(step)
+        with monkeypatch.context() as patch:
+            for name, value in patches.items() if step in steps else ():
+                patch.setattr(name.replace("__", "."), value)
+            return save(self, step, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointStore, "save", save_or_fail)
+        yield tried
+
+
+@pytest.mark.parametrize(
+    "patches",
+    [{"os__fsync": fail_to_sync}, {"trafo__checkpoint__store__save_file": fail_to_write}],
+    ids=["while syncing", "while writing tensors"],
+)
+def test_a_disk_that_is_full_for_a_while_costs_one_checkpoint(
+    tiny: MakeConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    patches: dict[str, Any],
+) -> None:
+    config = tiny()
+    with at_saves(monkeypatch, [6, 9], **patches) as tried:
+        assert run_command(config, tmp_path) == 0
+    assert tried == [0, 3, 6, 9, 12]
+    assert steps_saved(config) == [3, 12]
+    said = capsys.readouterr().err
+    assert said.count("no space left on device") == 2
+    assert "not saved at step 6; the checkpoint of step 3 stays, training goes on" in said
+    assert not list((tmp_path / "run" / "checkpoints").glob(".*"))
+
+
+def test_a_last_checkpoint_that_cannot_be_saved_is_an_error(
+    tiny: MakeConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    config = tiny()
+    with at_saves(monkeypatch, [12], os__fsync=fail_to_sync):
+        assert run_command(config, tmp_path) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1].startswith("error: ")
+    assert "no space left on device" in said[-1]
+    assert steps_saved(config) == [6, 9]
+    assert session.resume(config.out or "") == 0  # when there is space again
+    assert steps_saved(config) == [9, 12]
+
+
+def test_when_nothing_can_be_saved_at_all_nothing_is_left_behind(
+    tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = tiny()
+    with at_saves(monkeypatch, [0], os__fsync=fail_to_sync):
+        assert run_command(config, tmp_path) == 2
+    assert not (tmp_path / "run").exists()
+
+
+@contextmanager
+def files_no_larger_than(num_bytes: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_what_the_system_itself_refuses_is_said_as_well(
+    tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tiny()
+    save = CheckpointStore.save
+
+    def limited(self: CheckpointStore, step: int, *args: Any, **kwargs: Any) -> Path:
+        with files_no_larger_than(10_000 if step == 6 else 2**40):
+            return save(self, step, *args, **kwargs)
+
+    monkeypatch.setattr(CheckpointStore, "save", limited)
+    assert session.train(config) == 0
+    said = capsys.readouterr().err
+    assert "file too large" in said
+    assert "not saved at step 6; the checkpoint of step 3 stays" in said
+    assert steps_saved(config) == [9, 12]
+
+
+def not_a_number_at(monkeypatch: pytest.MonkeyPatch, *calls: int, add: float = torch.nan) -> None:
+    """The objective gives no number, or more than it should, the n-th time it is asked."""
+    forward, count = NextTokenLoss.forward, [0]
+
+    def spoilt(self: NextTokenLoss, *args: Tensor) -> Tensor:
+        count[0] += 1
+        loss = forward(self, *args)
+        return loss + add * args[0].numel() if count[0] in calls else loss
+
+    monkeypatch.setattr(NextTokenLoss, "forward", spoilt)
+
+
+def batches(config: TrainConfig) -> dict[int, int]:
+    assert config.out is not None
+    records = read_metrics(config.out / "metrics.jsonl")
+    return {record["step"]: record["batch"] for record in records if record["kind"] == "train"}
+
+
+def test_a_loss_that_is_no_number_sends_back_once(
+    tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    straight, config = tiny("straight"), tiny("config")
+    assert session.train(straight) == 0
+    capsys.readouterr()
+    not_a_number_at(monkeypatch, 8)
+    assert session.train(config) == 0
+    said = capsys.readouterr().err
+    assert said.count("step 8: loss nan") == 1
+    assert "back to step 6, going on with other batches" in said
+    ours, before = batches(config), batches(straight)
+    assert list(ours) == list(range(1, 13))
+    assert {step for step in ours if ours[step] != before[step]} == set(range(7, 13))
+    assert steps_saved(config)[-1] == 12
+
+
+def test_one_that_went_back_resumes_exactly_too(
+    tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, halves = tiny("whole"), tiny("halves")
+    not_a_number_at(monkeypatch, 5, 12 + 2 + 5)  # each time at step 5; 2 steps are made again
+    session.train(whole)
+    assert session.train(halves) == 0
+    assert steps_saved(halves) == [9, 12]
+    store.shutil.rmtree(tiny("halves").out / "checkpoints" / "step-00000012")  # type: ignore[operator]
+    assert session.resume(halves.out or "") == 0
+    assert batches(whole) == batches(halves)
+
+
+def test_the_second_time_it_stops_and_the_checkpoint_stays(
+    tiny: MakeConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    config = tiny()
+    not_a_number_at(monkeypatch, 8, 10)
+    assert run_command(config, tmp_path) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1].startswith("error: step 8: loss nan")
+    assert "for the second time; stopped; the checkpoint of step 6 stays" in said[-1]
+    assert steps_saved(config) == [3, 6]
+
+
+def test_a_gradient_that_is_no_number_counts_as_well(
+    tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The weights must not be touched by it."""
+    forward = NextTokenLoss.forward
+
+    def steep(self: NextTokenLoss, *args: Tensor) -> Tensor:
+        loss = forward(self, *args)
+        loss.register_hook(lambda gradient: gradient * torch.inf)
+        return loss
+
+    monkeypatch.setattr(NextTokenLoss, "forward", steep)
+    config = tiny()
+    with pytest.raises(InputError, match=r"step 1: loss \d.*gradient norm (nan|inf)"):
+        session.train(config)
+    weights = CheckpointStore((config.out or Path()) / "checkpoints").newest().snapshot.weights
+    assert all(tensor.isfinite().all() for tensor in weights.values())
+
+
+def test_a_spike_is_reported_and_training_goes_on(
+    tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    not_a_number_at(monkeypatch, 6, add=3.0)
+    assert session.train(tiny()) == 0
+    said = capsys.readouterr().err
+    assert said.count("the loss jumped from about") == 1
+    assert "step 6: the loss jumped from about 5." in said
+
+
+def test_data_that_has_changed_is_not_trained_on(
+    tiny: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tmp_path / "own.txt"
+    text.write_text("one two three " * 500)
+    config = tiny(text=(str(text),))
+    session.train(config)
+    text.write_text("one two three " * 501)
+    with pytest.raises(InputError, match="not what this run was trained on"):
+        session.resume(config.out or "")
