@@ -95,12 +95,13 @@ def model_of(shape: Shape, vocab: int) -> TransformerLMConfig:
         num_layers=shape.num_layers,
         num_heads=shape.num_heads,
         qk_norm=True,
+        zero_init_outputs=True,
     )
 
 
 def fast_optimizer() -> OptimizerConfig:
     """Muon for matrices, AdamW for the rest, falling in a line to zero."""
-    return OptimizerConfig(name="muon", lr=3e-3, schedule=ScheduleConfig(name="linear"))
+    return OptimizerConfig(name="muon", lr=5e-3, schedule=ScheduleConfig(name="linear"))
 
 
 def _measure(asked: TrainConfig) -> tuple[float, int, int]:
