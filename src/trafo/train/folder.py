@@ -102,7 +102,11 @@ class RunFolder:
         path = self.path / ".lock"
         with storage_errors(path):
             file = path.open("ab")
-        lock(file, self.path)
+        try:
+            lock(file, self.path)
+        except BaseException:
+            file.close()
+            raise
         return file
 
     def remove(self) -> None:

@@ -62,7 +62,7 @@ class Ranks:
         """The first rank's text, on every rank."""
         if self.world == 1:
             return text
-        data = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+        data = torch.tensor(list(text.encode()), dtype=torch.uint8)
         length = torch.tensor(len(data))
         broadcast(length, src=0)
         if not self.is_first:

@@ -1,0 +1,285 @@
+"""`trafo train`, `resume`, `runs`, `plot` and `verify-resume` as users call and miscall them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trafo.checkpoint.store import CheckpointStore
+from trafo.cli.config_flag import take_value
+from trafo.cli.main import main
+from trafo.config import to_yaml
+from trafo.data.prepare import DataConfig
+from trafo.errors import ConfigError
+from trafo.models import TransformerLMConfig
+from trafo.tokenizer.tokenizer import Tokenizer
+from trafo.train.config import CheckpointConfig, MachineConfig, TrainConfig, WatchConfig
+
+TEXT = "To be, or not to be, that is the question. Whether 'tis nobler in the mind to suffer. " * 30
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with a text and a recipe that trains on it in a moment."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text(TEXT)
+    config = TrainConfig(
+        text=("text.txt",),
+        out=Path("runs/mine"),
+        steps=4,
+        batch_size=2,
+        model=TransformerLMConfig(
+            vocab_size=280, context_length=8, d_model=8, num_layers=1, num_heads=2
+        ),
+        data=DataConfig(cache=Path("cache")),
+        watch=WatchConfig(log_every=1, evaluate_every=2, sample_every=0, tensorboard=False),
+        checkpoint=CheckpointConfig(every=2),
+        machine=MachineConfig(threads=1, peak_flops=1e11),
+    )
+    (tmp_path / "recipe.yaml").write_text(to_yaml(config))
+    return tmp_path
+
+
+TRAIN = ["train", "--config", "recipe.yaml", "--quiet"]
+
+
+def refusal(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on stderr of a command that is refused."""
+    capsys.readouterr()
+    assert main(argv) == 2
+    out, said = capsys.readouterr()
+    assert out == ""
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    return said
+
+
+MISTAKES = {
+    "unknown flag": (["--batch-sise", "4"], "--batch-sise"),
+    "flag of a wrong type": (["--steps", "many"], "--steps"),
+    "batch larger than the data": (["--batch-size", "100000"], "batch_size is 100,000"),
+    "data shorter than the context": (
+        ["--model.context-length", "9000"],
+        "context_length is 9000, there are only",
+    ),
+    "context longer than the model's": (
+        ["--context-length", "9"],
+        "context_length is 9, the model takes 8",
+    ),
+    "vocabulary smaller than the tokenizer's": (
+        ["--data.tokenizer", "wide", "--model.vocab-size", "200"],
+        "model.vocab_size is 200, the tokenizer has 256",
+    ),
+    "vocabulary smaller than bytes": (["--model.vocab-size", "9"], "vocab"),
+    "text that is not there": (["nowhere.txt"], "nowhere.txt"),
+    "tokenizer that is not there": (["--data.tokenizer", "nowhere"], "nowhere"),
+    "budget that is no time": (["--budget", "soon"], "'soon' is not a duration"),
+    "budget of nothing": (["--budget", "0s"], "budget is 0s"),
+    "budget too short for a step": (["--budget", "1ms"], "budget is 1ms"),
+    "no steps": (["--steps", "0"], "steps is 0"),
+    "no batch": (["--batch-size", "0"], "batch_size is 0"),
+    "batch that cannot be split": (["--batch-size", "3", "--accumulate", "2"], "batch_size 3"),
+    "seed below zero": (["--seed", "-1"], "seed is -1"),
+    "all held out": (["--data.held-out", "1"], "data.held_out is 1"),
+    "nothing held out for a window": (["--data.held-out", "0.001"], "ids for validation"),
+    "heads that do not divide": (["--model.num-heads", "3"], "num_heads"),
+    "device that is not there": (["--machine.device", "warp:9"], "machine.device is 'warp:9'"),
+    "keeping no checkpoint": (["--checkpoint.keep", "0"], "checkpoint.keep is 0"),
+    "negative rate": (["--optimizer.lr", "-1"], "optimizer.lr"),
+    "tokens and a text": (
+        ["--data.tokens", "some.tokens", "--data.tokenizer", "wide"],
+        "data.tokens",
+    ),
+}
+
+
+@pytest.mark.parametrize(("flags", "words"), MISTAKES.values(), ids=list(MISTAKES))
+def test_mistakes_are_refused_in_a_line_that_names_them(
+    here: Path, capsys: pytest.CaptureFixture[str], flags: list[str], words: str
+) -> None:
+    Tokenizer({i: bytes([i]) for i in range(256)}, []).save(here / "wide")
+    assert words in refusal([*TRAIN[:3], *flags], capsys)
+    assert not (here / "runs" / "mine").exists()
+    assert not (here / "runs" / "latest").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("stepps: 4", "unknown key stepps"),
+        ("model: {d_modle: 8}", "unknown key model.d_modle"),
+        ("steps: many", "steps: expected int"),
+        ("model: {d_model: wide}", "model.d_model: expected int"),
+        ("optimizer: {betas: 0.9}", "optimizer.betas"),
+        ("optimizer: {name: adam}", "optimizer.name"),
+        ("model: 5", "model: expected keys below it"),
+        ("- 5", "is a list"),
+        ("a: b: c", "is not YAML"),
+    ],
+)
+def test_mistakes_in_a_recipe_name_the_key(
+    here: Path, capsys: pytest.CaptureFixture[str], line: str, words: str
+) -> None:
+    (here / "wrong.yaml").write_text(line + "\n")
+    assert words in refusal(["train", "text.txt", "--config", "wrong.yaml"], capsys)
+    assert [path.name for path in here.iterdir() if path.is_dir()] == []
+
+
+def test_a_recipe_that_is_not_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "gone.yaml" in refusal(["train", "--config", "gone.yaml"], capsys)
+    assert "--config needs a value" in refusal(["train", "--config"], capsys)
+    assert "no text" in refusal(["train"], capsys)
+
+
+def test_a_token_file_of_another_tokenizer(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TRAIN, "--steps", "1"]) == 0
+    (tokens,) = (here / "cache").glob("*.tokens")
+    Tokenizer({i: bytes([i]) for i in range(256)}, []).save(here / "wide")
+    (here / "tokens.yaml").write_text((here / "recipe.yaml").read_text())
+    flags = ["--data.tokens", str(tokens), "--data.tokenizer", "wide", "--out", "runs/other"]
+    argv = ["train", "--config", "no-text.yaml", *flags]
+    recipe = [
+        line
+        for line in (here / "recipe.yaml").read_text().splitlines()
+        if "text.txt" not in line and not line.startswith("text:")
+    ]
+    (here / "no-text.yaml").write_text("\n".join(recipe))
+    assert "made by another tokenizer" in refusal(argv, capsys)
+    assert not (here / "runs" / "other").exists()
+
+
+def test_a_run_is_never_overwritten(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(TRAIN) == 0
+    before = {path: path.read_bytes() for path in (here / "runs").rglob("*") if path.is_file()}
+    said = refusal(TRAIN, capsys)
+    assert "runs/mine: already holds a run" in said
+    assert "trafo resume runs/mine" in said
+    assert before == {
+        path: path.read_bytes() for path in (here / "runs").rglob("*") if path.is_file()
+    }
+    (here / "notes").mkdir()
+    (here / "notes" / "mine.txt").write_text("mine")
+    assert "notes: is not empty" in refusal([*TRAIN, "--out", "notes"], capsys)
+    assert (here / "notes" / "mine.txt").read_text() == "mine"
+
+
+def test_resume(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    assert main(TRAIN) == 0
+    elsewhere = here / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)  # the text was given as a relative path
+    assert main(["resume", "../runs/latest", "--steps", "6", "--quiet"]) == 0
+    assert "going on at step 4 of 6" in capsys.readouterr().err
+    assert CheckpointStore(here / "runs" / "mine" / "checkpoints").steps()[-1] == 6
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ([], "needs a run"),
+        (["--steps", "5"], "needs a run"),
+        (["runs/other"], "runs/other: no such run"),
+        (["cache"], "cache: is no run"),
+        (["runs/mine", "--stepps", "5"], "--stepps"),
+        (["runs/mine", "--model.d-model", "16"], "does not fit this model"),
+        (["runs/mine", "--optimizer.name", "muon"], "optimizer.name is muon"),
+        (["runs/mine", "--data.held-out", "0.5"], "not what this run was trained on"),
+    ],
+)
+def test_mistakes_of_resume_leave_the_run_as_it_was(
+    here: Path, capsys: pytest.CaptureFixture[str], argv: list[str], words: str
+) -> None:
+    assert main(TRAIN) == 0
+    config = (here / "runs" / "mine" / "config.yaml").read_text()
+    assert words in refusal(["resume", *argv], capsys)
+    assert (here / "runs" / "mine" / "config.yaml").read_text() == config
+    assert main(["resume", "runs/mine", "--quiet"]) == 0
+
+
+def test_two_cannot_train_in_one_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from trafo.train.folder import RunFolder
+
+    assert main(TRAIN) == 0
+    with RunFolder(here / "runs" / "mine").hold():
+        assert "runs/mine" in refusal(["resume", "runs/mine", "--quiet"], capsys)
+
+
+def test_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs"]) == 0
+    assert "no runs in runs yet" in capsys.readouterr().err
+    assert main(TRAIN) == 0
+    assert main([*TRAIN, "--out", "runs/other", "--steps", "2"]) == 0
+    capsys.readouterr()
+    assert main(["runs", "--json"]) == 0
+    rows = {row["run"]: row for row in json.loads(capsys.readouterr().out)}
+    assert {name: row["step"] for name, row in rows.items()} == {"runs/mine": 4, "runs/other": 2}
+    last = [
+        json.loads(line) for line in (here / "runs/mine/metrics.jsonl").read_text().split("\n")[:-1]
+    ]
+    assert rows["runs/mine"]["validation_loss"] == last[-1]["loss"]
+    assert main(["runs"]) == 0
+    shown = capsys.readouterr().out
+    assert f"{last[-1]['loss']:.3f}" in shown
+    assert shown.index("runs/other") < shown.index("runs/mine")  # the newest first
+
+
+def test_plot(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "runs/latest: no such run" in refusal(["plot"], capsys)
+    for out in ("runs/mine", "runs/other"):
+        assert main([*TRAIN, "--out", out]) == 0
+    (here / "runs" / "mine" / "loss.png").unlink()
+    capsys.readouterr()
+    assert main(["plot", "runs/mine"]) == 0
+    assert capsys.readouterr().out == "runs/mine/loss.png\n"
+    assert main(["plot", "runs/mine", "runs/other"]) == 0
+    assert main(["plot", "runs/mine", "runs/other", "--out", "both.png"]) == 0
+    for name in ("runs/mine/loss.png", "runs.png", "both.png"):
+        assert (here / name).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    (here / "runs" / "mine" / "metrics.jsonl").write_text("")
+    assert "nothing to draw" in refusal(["plot", "runs/mine"], capsys)
+    (here / "runs" / "mine" / "metrics.jsonl").unlink()
+    assert "metrics.jsonl" in refusal(["plot", "runs/mine"], capsys)
+
+
+def test_verify_resume_refuses_nonsense(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for flag in ("--steps", "--kills"):
+        assert flag in refusal(["verify-resume", "recipe.yaml", flag, "0"], capsys)
+    assert "gone.yaml" in refusal(["verify-resume", "gone.yaml"], capsys)
+
+
+words = st.text(st.sampled_from("abc-=./"), min_size=1, max_size=6).filter(
+    lambda word: word.partition("=")[0] != "--config"
+)
+
+
+@given(before=st.lists(words), value=st.text(max_size=8), after=st.lists(words))
+def test_a_flag_is_taken_out_with_its_value_and_nothing_else(
+    before: list[str], value: str, after: list[str]
+) -> None:
+    for flag in (["--config", value], [f"--config={value}"]):
+        arguments = [*before, *flag, *after]
+        assert take_value(arguments, "--config") == value
+        assert arguments == [*before, *after]
+    rest = [*before, *after]
+    assert take_value(rest, "--config") is None
+    assert rest == [*before, *after]
+
+
+@given(before=st.lists(words))
+def test_a_flag_without_a_value_is_refused(before: list[str]) -> None:
+    with pytest.raises(ConfigError, match="--config needs a value"):
+        take_value([*before, "--config"], "--config")
+
+
+def test_what_is_written_as_recipe_is_read_as_the_same(here: Path) -> None:
+    from trafo.config import load
+
+    config = load(TrainConfig, here / "recipe.yaml")
+    (here / "again.yaml").write_text(to_yaml(config))
+    assert load(TrainConfig, here / "again.yaml") == config
+    assert dataclasses.replace(config, steps=5) != config

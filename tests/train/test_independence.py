@@ -1,0 +1,132 @@
+"""How a batch is split, over accumulation steps or processes, changes nothing that is learned."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.train.conftest import MakeConfig
+from torch import Tensor
+
+from trafo.checkpoint.store import CheckpointStore
+from trafo.config import to_yaml
+from trafo.errors import ConfigError
+from trafo.optim.config import ScheduleConfig
+from trafo.train import session
+from trafo.train.build import build
+from trafo.train.config import TrainConfig
+from trafo.train.metrics import read_metrics
+from trafo.train.ranks import Ranks
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+SECONDS = 240.0
+
+
+def one_sgd_step(config: TrainConfig) -> tuple[float, float, dict[str, Tensor]]:
+    training = build(config, Ranks())
+    result = training.stepper.run(3, rate_factor=1.0)
+    weights = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
+    return result.loss, result.grad_norm, weights
+
+
+def test_accumulation_changes_neither_loss_nor_gradient(tiny: MakeConfig) -> None:
+    settings = {"optimizer__name": "sgd", "optimizer__lr": 0.5, "batch_size": 8}
+    loss, norm, weights = one_sgd_step(tiny(accumulate=1, **settings))
+    for accumulate in (2, 4, 8):
+        other_loss, other_norm, others = one_sgd_step(tiny(accumulate=accumulate, **settings))
+        assert abs(other_loss - loss) < 1e-6
+        assert abs(other_norm - norm) < 1e-5
+        assert max((weights[name] - others[name]).abs().max() for name in weights) < 1e-6
+
+
+def test_the_loss_is_the_mean_over_the_batch(tiny: MakeConfig) -> None:
+    """By torch's own cross-entropy, over all rows at once."""
+    training = build(tiny(accumulate=2), Ranks())
+    ids, targets = training.stepper.sampler.batch(3)
+    with torch.no_grad():
+        logits = training.model(ids)
+        expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    assert training.stepper.run(3, rate_factor=1.0).loss == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_a_batch_that_cannot_be_split_is_refused(tiny: MakeConfig) -> None:
+    with pytest.raises(ConfigError, match=r"batch_size 4 .* accumulate 3"):
+        tiny(accumulate=3)
+
+
+def on_two(config: TrainConfig, tmp_path: Path, *command: str) -> None:
+    """Let two processes train a config, or do what else is asked."""
+    if not command:
+        recipe = tmp_path / f"{(config.out or tmp_path).name}.yaml"
+        recipe.write_text(to_yaml(config))
+        command = ("train", "--config", str(recipe))
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*TORCHRUN, "-m", "trafo", *command, "--quiet"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def losses(config: TrainConfig) -> list[tuple[int, str, float]]:
+    assert config.out is not None
+    records = read_metrics(config.out / "metrics.jsonl")
+    return [(record["step"], record["kind"], record["loss"]) for record in records]
+
+
+def assert_close(one: TrainConfig, other: TrainConfig, within: float = 1e-5) -> None:
+    ours, theirs = losses(one), losses(other)
+    assert [entry[:2] for entry in ours] == [entry[:2] for entry in theirs]
+    differences = [abs(mine[2] - yours[2]) for mine, yours in zip(ours, theirs, strict=True)]
+    assert max(differences) < within
+    weights, others = (
+        CheckpointStore((config.out or Path()) / "checkpoints").newest().snapshot.weights
+        for config in (one, other)
+    )
+    assert weights.keys() == others.keys()
+    assert max((weights[name] - others[name]).abs().max() for name in weights) < 1e-4
+
+
+@pytest.fixture
+def halfway() -> dict[str, Any]:
+    """Changes to a config so that 6 steps are the first half of 12."""
+    return {
+        "accumulate": 2,
+        "checkpoint__every": 6,
+        "watch__evaluate_every": 6,
+        "watch__evaluate_tokens": 64,
+        "optimizer__schedule": ScheduleConfig(name="constant"),
+    }
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_two_processes_learn_what_one_learns_and_one_goes_on_from_there(
+    tiny: MakeConfig, tmp_path: Path, halfway: dict[str, Any], parallel: str
+) -> None:
+    halfway["machine__parallel"] = parallel
+    one, two = tiny("one", **halfway), tiny("two", steps=6, **halfway)
+    session.train(one)
+    on_two(two, tmp_path)
+    assert CheckpointStore((two.out or tmp_path) / "checkpoints").steps() == [0, 6]
+    session.resume(two.out or "", tiny("two", **halfway))
+    assert_close(one, two)
+
+
+def test_two_processes_go_on_from_what_one_has_saved(
+    tiny: MakeConfig, tmp_path: Path, halfway: dict[str, Any]
+) -> None:
+    """With FSDP, where each must find its own part in what is whole; Muon keeps other things."""
+    halfway |= {"machine__parallel": "fsdp", "optimizer__name": "muon"}
+    one, half = tiny("one", **halfway), tiny("half", steps=6, **halfway)
+    session.train(one)
+    session.train(half)
+    on_two(half, tmp_path, "resume", str(half.out), "--steps", "12")
+    assert_close(one, half)

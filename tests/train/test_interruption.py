@@ -1,0 +1,79 @@
+"""SIGINT and SIGTERM: saved, an exit code that says so, a line that says how to go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.train.conftest import MakeConfig
+from tests.train.test_exact_resume import assert_same_run
+
+from trafo.checkpoint.store import CheckpointStore
+from trafo.config import to_yaml
+from trafo.train import session
+from trafo.train.interruption import Interruption, interruptions
+from trafo.train.metrics import read_metrics
+
+TRAFO = [sys.executable, "-m", "trafo"]
+STEPS = 300
+
+
+def test_signals_are_noted_and_the_second_one_ends_at_once() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with interruptions() as interruption:
+        assert not interruption
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interruption
+        assert interruption.exit_code == 143
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert interruption.signal is signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_interrupted_runs_are_saved_and_resume_exactly(tiny: MakeConfig, tmp_path: Path) -> None:
+    """One run that is interrupted twice, first by SIGINT, then by SIGTERM while it goes on."""
+    straight, broken = (
+        tiny(name, steps=STEPS, checkpoint__every=STEPS, watch__evaluate_every=STEPS)
+        for name in ("straight", "broken")
+    )
+    session.train(straight)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(to_yaml(broken))
+    assert broken.out is not None
+    command, last = ["train", "--config", str(recipe)], 0
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        process = subprocess.Popen(
+            [*TRAFO, *command, "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        _wait_for_step(broken.out / "metrics.jsonl", last + 5, process)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == code, said
+        (step,) = CheckpointStore(broken.out / "checkpoints").steps()[-1:]
+        assert last + 5 <= step < STEPS
+        line = said.splitlines()[-1]
+        assert line.startswith(f"{number.name}: saved at step {step}; go on with `trafo resume ")
+        command, last = line.split("`")[1].split()[1:], step
+    subprocess.run([*TRAFO, *command, "--quiet"], check=True, capture_output=True, timeout=120)
+    assert_same_run(straight.out, broken.out)
+
+
+def _wait_for_step(metrics: Path, step: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        if metrics.exists() and any(record["step"] >= step for record in read_metrics(metrics)):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"step {step} was not seen in time")
+
+
+def test_the_note_of_another_rank_counts_as_its_own() -> None:
+    interruption = Interruption()
+    interruption.note(int(signal.SIGTERM), None)
+    assert interruption.exit_code == 143
