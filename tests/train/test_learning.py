@@ -1,0 +1,101 @@
+"""It learns: one batch by heart, and from a text what holds for its unseen end."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from tests.train.conftest import MakeConfig
+
+from trafo.optim.config import ScheduleConfig
+from trafo.train import session
+from trafo.train.build import build
+from trafo.train.config import TrainConfig
+from trafo.train.metrics import Record, read_metrics
+from trafo.train.ranks import Ranks
+
+
+def records(config: TrainConfig, kind: str) -> list[Record]:
+    assert config.out is not None
+    return [r for r in read_metrics(config.out / "metrics.jsonl") if r["kind"] == kind]
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_one_batch_is_learned_by_heart(tiny: MakeConfig, optimizer: str) -> None:
+    config = tiny(overfit=True, model__d_model=64, optimizer__name=optimizer, optimizer__lr=1e-2)
+    training = build(config, Ranks())
+    losses = []
+    for step in range(300):
+        losses.append(training.stepper.run(step, rate_factor=1.0))
+        if losses[-1].loss < 0.05:
+            break
+    assert losses[0].loss > 4
+    assert losses[-1].loss < 0.05
+    assert len({result.batch for result in losses}) == 1
+
+
+def test_the_loss_on_unseen_text_falls(tiny: MakeConfig) -> None:
+    """From even odds at the start to well below."""
+    config = tiny(
+        steps=120,
+        batch_size=16,
+        model__d_model=32,
+        model__head_std=0.0,
+        optimizer__name="muon",
+        optimizer__schedule=ScheduleConfig(name="linear"),
+        watch__evaluate_every=40,
+        watch__evaluate_tokens=2000,
+        checkpoint__every=60,
+    )
+    assert session.train(config) == 0
+    measured = [record["loss"] for record in records(config, "validation")]
+    assert measured == sorted(measured, reverse=True)
+    assert records(config, "train")[0]["loss"] == pytest.approx(math.log(300), abs=1e-4)
+    assert measured[-1] < math.log(300) - 1.5
+
+
+def test_what_was_measured_can_be_measured_again(tiny: MakeConfig) -> None:
+    """By evaluation of its own, from the checkpoint: the run reported its model, no other."""
+    from trafo.checkpoint.bundle import load_bundle
+    from trafo.data.prepare import prepare
+    from trafo.evaluate import byte_lengths, evaluate_ids
+
+    config = tiny(watch__evaluate_tokens=500)
+    session.train(config)
+    bundle = load_bundle(config.out or Path())
+    dataset = prepare(config.text, config.data, 300)
+    found = evaluate_ids(
+        bundle.model,
+        dataset.validation,
+        context_length=16,
+        batch_size=4,
+        byte_lengths=byte_lengths(bundle.tokenizer),
+        max_tokens=500,
+    )
+    last = records(config, "validation")[-1]
+    assert found.loss == pytest.approx(last["loss"], abs=1e-6)
+    assert found.bits_per_byte == pytest.approx(last["bits_per_byte"], abs=1e-6)
+
+
+def test_samples_are_written_on_the_way(
+    tiny: MakeConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tiny(watch__sample_every=6, watch__prompt="def ", watch__sample_tokens=5)
+    session.train(config)
+    written = ((config.out or Path()) / "samples.txt").read_text()
+    assert written.startswith("--- step 6 ---\ndef ")
+    assert "--- step 12 ---\ndef " in written
+    assert capsys.readouterr().err.count("writes: def") == 2
+
+
+def test_norms_are_recorded_when_asked_for(tiny: MakeConfig) -> None:
+    config = tiny(watch__norms=True, watch__log_every=4)
+    session.train(config)
+    found = records(config, "train")
+    assert [record["step"] for record in found] == [1, 4, 8, 12]
+    for record in found:
+        squares = [value**2 for name, value in record.items() if name.startswith("gradient_norm/")]
+        assert math.sqrt(sum(squares)) == pytest.approx(record["grad_norm"], rel=1e-4)
+        assert record["activation_rms/layers.1"] > 0
+        assert record["weight_norm/lm_head.weight"] > 0

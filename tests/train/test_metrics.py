@@ -1,0 +1,118 @@
+"""metrics.jsonl survives kills, and becomes a picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import matplotlib.image
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trafo.errors import InputError, StorageError
+from trafo.train.curve import draw_curve, draw_curves
+from trafo.train.metrics import MetricsFile, Record, read_metrics
+
+
+def entry(step: int, kind: str = "train") -> Record:
+    loss = 5.0 - 0.1 * step
+    return {"step": step, "kind": kind, "loss": loss, "bits_per_byte": loss, "seconds": 2.0 * step}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "metrics.jsonl"
+
+
+def write(path: Path, *steps: int, after: int = 0) -> None:
+    metrics = MetricsFile(path, after)
+    for step in steps:
+        metrics.add(entry(step))
+    metrics.close()
+
+
+def test_what_is_added_is_there_at_once(path: Path) -> None:
+    metrics = MetricsFile(path, 0)
+    metrics.add(entry(1))
+    assert read_metrics(path) == [entry(1)]
+    metrics.close()
+
+
+@given(cut=st.integers(0, 400))
+def test_a_line_that_was_cut_off_is_left_out(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "cut.jsonl"
+    lines = [json.dumps(entry(step)) for step in range(1, 6)]
+    whole = "".join(line + "\n" for line in lines)
+    path.write_text(whole[:cut])
+    kept = whole[: cut + 1].count("\n") if cut < len(whole) else len(lines)
+    assert [record["step"] for record in read_metrics(path)] == list(range(1, kept + 1))
+    # Whoever goes on writes whole lines again.
+    write(path, kept + 1, after=kept)
+    assert [record["step"] for record in read_metrics(path)] == list(range(1, kept + 2))
+
+
+def test_later_steps_are_dropped_when_going_on(path: Path) -> None:
+    write(path, 1, 2, 3, 4, 5)
+    write(path, 4, after=3)
+    assert [record["step"] for record in read_metrics(path)] == [1, 2, 3, 4]
+
+
+def test_lines_that_are_no_entries_are_left_out(path: Path) -> None:
+    path.write_bytes(b'[]\n5\nnull\n{"loss": 1}\n{"step": "1"}\n\xff\xfe\n' + b'{"step": 2}\n')
+    assert read_metrics(path) == [{"step": 2}]
+
+
+def test_a_file_that_is_not_there(path: Path) -> None:
+    with pytest.raises(StorageError, match=r"metrics\.jsonl"):
+        read_metrics(path)
+
+
+def run(length: int) -> list[Record]:
+    steps = range(1, length + 1)
+    return [entry(step, kind) for step in steps for kind in ("train", "validation")]
+
+
+def ink(path: Path) -> float:
+    """The share of a picture that is not white."""
+    assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    picture = matplotlib.image.imread(path)
+    assert picture.shape[0] > 300
+    assert picture.shape[1] > 1000
+    return float((picture[..., :3].min(axis=2) < 0.9).mean())
+
+
+def red(path: Path) -> int:
+    """Pixels of the colour in which a validation loss is drawn."""
+    picture = matplotlib.image.imread(path)[..., :3]
+    return int(((picture[..., 0] > 0.7) & (picture[..., 1:].max(axis=2) < 0.4)).sum())
+
+
+def test_one_run_is_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "loss.png"
+    draw_curve(run(30), path, "a run")
+    assert 0.005 < ink(path) < 0.5
+    with_validation = red(path)
+    draw_curve([record for record in run(30) if record["kind"] == "train"], path, "a run")
+    assert red(path) == 0 < with_validation
+
+
+def test_several_runs_are_drawn(tmp_path: Path) -> None:
+    one, several = tmp_path / "one.png", tmp_path / "several.png"
+    draw_curves({"a": run(30), "b": []}, one)
+    draw_curves({"a": run(30), "b": [r | {"loss": r["loss"] + 1} for r in run(20)]}, several)
+    assert 0.005 < ink(one) < ink(several) < 0.5
+
+
+def test_a_single_step_can_be_drawn(tmp_path: Path) -> None:
+    draw_curve(run(1), tmp_path / "loss.png", "short")
+    assert ink(tmp_path / "loss.png") > 0.005
+
+
+@pytest.mark.parametrize("records", [[], [entry(1, "validation")], [{"step": 3}]])
+def test_nothing_to_draw(tmp_path: Path, records: list[Record]) -> None:
+    with pytest.raises(InputError, match="nothing to draw"):
+        draw_curve(records, tmp_path / "loss.png", "empty")
+    assert not (tmp_path / "loss.png").exists()

@@ -1,0 +1,34 @@
+"""Every recipe in configs/ is one that `trafo train` takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trafo.config import load
+from trafo.train.config import TrainConfig
+
+RECIPES = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+
+
+def test_there_are_some() -> None:
+    assert len(RECIPES) >= 5
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=[path.stem for path in RECIPES])
+def test_a_recipe_can_be_loaded(path: Path) -> None:
+    config = load(TrainConfig, path, ["some.txt"])
+    assert config.text == ("some.txt",)
+    assert config != TrainConfig(text=("some.txt",))
+    assert path.read_text().startswith("# ")  # what it is for
+
+
+def test_the_low_resource_setting_is_that_of_the_course() -> None:
+    (path,) = (path for path in RECIPES if "cs336" in path.name)
+    config = load(TrainConfig, path, ["some.txt"])
+    model = config.model
+    shape = model.context_length, model.d_model, model.d_ff, model.num_layers, model.num_heads
+    assert shape == (256, 512, 1344, 4, 16)
+    assert model.vocab_size == 10_000
+    assert config.steps * config.tokens_per_step == 40_960_000
