@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,10 +97,10 @@ class _Session:
 
     def finish(self, bar: Bar) -> None:
         """Start or resume it, and wait for its end."""
-        process = self._start()
-        for _ in self._watch(process, bar):
-            pass
-        _check(process)
+        with self._process() as process:
+            for _ in self._watch(process, bar):
+                pass
+            _check(process)
 
     def finish_with_kills(self, kills: int, bar: Bar) -> Iterator[int]:
         """Yields the steps after which it was killed; they are spread over the run."""
@@ -107,17 +108,16 @@ class _Session:
         share = steps / (kills + 1)
         for index in range(kills):
             at_least = share * (index + 1 + chance.uniform(-0.4, 0.4))
-            process = self._start()
-            for step in self._watch(process, bar):
-                if step >= at_least:
-                    time.sleep(chance.uniform(0, 0.1))  # anywhere in a step, or while saving
-                    process.kill()
-                    process.wait()
-                    yield self._last_step()
-                    break
-            else:
-                _check(process)
-                return
+            with self._process() as process:
+                for step in self._watch(process, bar):
+                    if step >= at_least:
+                        time.sleep(chance.uniform(0, 0.1))  # anywhere in a step, or while saving
+                        process.kill()
+                        break
+                else:
+                    _check(process)
+                    return
+            yield self._last_step()
         self.finish(bar)
 
     def newest(self) -> Checkpoint:
@@ -132,7 +132,9 @@ class _Session:
             if name in record
         }
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    @contextmanager
+    def _process(self) -> Iterator[subprocess.Popen[bytes]]:
+        """One that starts or resumes the run, and does not outlive the block."""
         path = self.folder.path
         if self.folder.config.exists():
             arguments = ["resume", str(path)]
@@ -141,7 +143,12 @@ class _Session:
             recipe.write_text(to_yaml(self.config), encoding="utf-8")
             arguments = ["train", "--config", str(recipe)]
         command = [sys.executable, "-m", "trafo", *arguments, "--quiet"]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        silent, piped = subprocess.DEVNULL, subprocess.PIPE
+        with subprocess.Popen(command, stdout=silent, stderr=piped) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def _watch(self, process: subprocess.Popen[bytes], bar: Bar) -> Iterator[int]:
         """The steps that the process has recorded, as they come, until it ends."""
@@ -162,7 +169,6 @@ class _Session:
 
 def _check(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
-        process.kill()
         raise TrafoError("a step takes too long to wait for", hint="verify a smaller config")
     if process.returncode:
         assert process.stderr is not None
