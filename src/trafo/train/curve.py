@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Numbers = NDArray[np.float64]
 
-_TRAINING, _VALIDATION = "#9db4c8", "#c8442c"
+_TRAINING, _SMOOTH, _VALIDATION = "#9db4c8", "#4a6d8c", "#c8442c"
 _MOST_WINDOWS = 100
 
 
@@ -28,7 +28,7 @@ def draw_curve(records: Sequence[Record], path: str | Path, title: str) -> None:
 
 
 def draw_curves(runs: Mapping[str, Sequence[Record]], path: str | Path) -> None:
-    """One run with training and validation loss, or several with their validation losses."""
+    """One run with its losses, or several with what compares across vocabularies: bits per byte."""
     from matplotlib.figure import Figure
 
     if not any(_points(records, "train", "step")[0].size for records in runs.values()):
@@ -43,10 +43,15 @@ def draw_curves(runs: Mapping[str, Sequence[Record]], path: str | Path) -> None:
             _draw_several(axes, runs, clock, scale)
         axes.set_xlabel(label)
         axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    by_step.set_ylabel("loss in nats per token")
+        axes.spines["top"].set_visible(False)
     by_step.legend(frameon=False)
-    figure.suptitle(next(iter(runs)) if len(runs) == 1 else "validation loss")
+    if len(runs) == 1:
+        by_step.set_ylabel("loss in nats per token")
+        name, records = next(iter(runs.items()))
+        figure.suptitle(name + _result(records))
+        _add_bits_axis(by_clock, records)
+    else:
+        by_step.set_ylabel("bits per byte, held-out text")
     with atomic_write(path) as file:
         figure.savefig(file, format="png", dpi=130)
 
@@ -54,37 +59,53 @@ def draw_curves(runs: Mapping[str, Sequence[Record]], path: str | Path) -> None:
 def _draw_one(axes: Axes, records: Sequence[Record], clock: str, scale: float) -> None:
     at, losses = _points(records, "train", clock)
     axes.plot(at / scale, losses, color=_TRAINING, linewidth=0.7, alpha=0.6)
-    axes.plot(at / scale, _smooth(losses), color="#4a6d8c", linewidth=1.4, label="training")
+    axes.plot(at / scale, _smooth(losses), color=_SMOOTH, linewidth=1.4, label="training")
     at, losses = _points(records, "validation", clock)
     if at.size:
         axes.plot(at / scale, losses, "o-", color=_VALIDATION, markersize=3, label="validation")
-        bits = [record["bits_per_byte"] for record in records if record["kind"] == "validation"]
-        note = f"{losses[-1]:.3f}\n{bits[-1]:.3f} bits/byte"
-        axes.annotate(
-            note, (at[-1] / scale, losses[-1]), xytext=(0, 12), textcoords="offset points",
-            ha="right", fontsize=8, color=_VALIDATION,
-        )  # fmt: skip
 
 
 def _draw_several(
     axes: Axes, runs: Mapping[str, Sequence[Record]], clock: str, scale: float
 ) -> None:
     for name, records in runs.items():
-        at, losses = _points(records, "validation", clock)
-        axes.plot(at / scale, losses, "o-", markersize=3, label=name)
+        at, bits = _points(records, "validation", clock, "bits_per_byte")
+        axes.plot(at / scale, bits, "o-", markersize=3, label=name)
 
 
-def _points(records: Sequence[Record], kind: str, clock: str) -> tuple[Numbers, Numbers]:
-    chosen = [record for record in records if record.get("kind") == kind and "loss" in record]
+def _result(records: Sequence[Record]) -> str:
+    _, losses = _points(records, "validation", "step")
+    _, bits = _points(records, "validation", "step", "bits_per_byte")
+    if not losses.size:
+        return ""
+    return f": validation loss {losses[-1]:.3f}, {bits[-1]:.3f} bits per byte"
+
+
+def _add_bits_axis(axes: Axes, records: Sequence[Record]) -> None:
+    """The same curve read in bits per byte, on the right: one is a multiple of the other."""
+    _, losses = _points(records, "validation", "step")
+    _, bits = _points(records, "validation", "step", "bits_per_byte")
+    if losses.size and losses[-1] > 0:
+        factor = bits[-1] / losses[-1]
+        right = axes.secondary_yaxis("right", (lambda x: x * factor, lambda y: y / factor))
+        right.set_ylabel("bits per byte")
+
+
+def _points(
+    records: Sequence[Record], kind: str, clock: str, value: str = "loss"
+) -> tuple[Numbers, Numbers]:
+    chosen = [
+        record for record in records if record.get("kind") == kind and record.get(value) is not None
+    ]
     at = np.array([record[clock] for record in chosen], dtype=np.float64)
-    return at, np.array([record["loss"] for record in chosen], dtype=np.float64)
+    return at, np.array([record[value] for record in chosen], dtype=np.float64)
 
 
 def _smooth(
     values: Numbers,
 ) -> Numbers:
     """The mean over a window around each value, shorter at both ends."""
-    half = max(1, len(values) // _MOST_WINDOWS)
+    half = len(values) // _MOST_WINDOWS
     sums = np.concatenate([[0.0], np.cumsum(values)])
     places = np.arange(len(values))
     low, high = np.maximum(places - half, 0), np.minimum(places + half + 1, len(values))
