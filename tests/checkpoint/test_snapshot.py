@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,6 +24,15 @@ KINDS = {
     "tied head": ("muon", {"tied_head": True}),
     "dropout": ("adamw", {"dropout": 0.3}),
 }
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Where cores are busy, two threads wait for each other most of the time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def make(name: str, seed: int = 0, **switches: Any) -> tuple[TransformerLM, list[Optimizer]]:

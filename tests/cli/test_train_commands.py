@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,30 @@ TEXT = "To be, or not to be, that is the question. Whether 'tis nobler in the mi
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to work in, with a text and a recipe that trains on it in a moment."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.txt").write_text(TEXT)
+    furnish(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    furnish(folder)
+    with contextlib.chdir(folder):
+        assert main(TRAIN) == 0
+    return folder
+
+
+@pytest.fixture
+def trained(trained_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Such a folder with a run in it, a copy for each test."""
+    folder = tmp_path / "copy"
+    shutil.copytree(trained_once, folder, symlinks=True)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def furnish(folder: Path) -> None:
+    (folder / "text.txt").write_text(TEXT)
     config = TrainConfig(
         text=("text.txt",),
         out=Path("runs/mine"),
@@ -41,8 +66,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         checkpoint=CheckpointConfig(every=2),
         machine=MachineConfig(threads=1, peak_flops=1e11),
     )
-    (tmp_path / "recipe.yaml").write_text(to_yaml(config))
-    return tmp_path
+    (folder / "recipe.yaml").write_text(to_yaml(config))
 
 
 TRAIN = ["train", "--config", "recipe.yaml", "--quiet"]
@@ -136,46 +160,44 @@ def test_a_recipe_that_is_not_there(here: Path, capsys: pytest.CaptureFixture[st
     assert "no text" in refusal(["train"], capsys)
 
 
-def test_a_token_file_of_another_tokenizer(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*TRAIN, "--steps", "1"]) == 0
-    (tokens,) = (here / "cache").glob("*.tokens")
-    Tokenizer({i: bytes([i]) for i in range(256)}, []).save(here / "wide")
-    (here / "tokens.yaml").write_text((here / "recipe.yaml").read_text())
+def test_a_token_file_of_another_tokenizer(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tokens,) = (trained / "cache").glob("*.tokens")
+    Tokenizer({i: bytes([i]) for i in range(256)}, []).save(trained / "wide")
     flags = ["--data.tokens", str(tokens), "--data.tokenizer", "wide", "--out", "runs/other"]
     argv = ["train", "--config", "no-text.yaml", *flags]
     recipe = [
         line
-        for line in (here / "recipe.yaml").read_text().splitlines()
+        for line in (trained / "recipe.yaml").read_text().splitlines()
         if "text.txt" not in line and not line.startswith("text:")
     ]
-    (here / "no-text.yaml").write_text("\n".join(recipe))
+    (trained / "no-text.yaml").write_text("\n".join(recipe))
     assert "made by another tokenizer" in refusal(argv, capsys)
-    assert not (here / "runs" / "other").exists()
+    assert not (trained / "runs" / "other").exists()
 
 
-def test_a_run_is_never_overwritten(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(TRAIN) == 0
-    before = {path: path.read_bytes() for path in (here / "runs").rglob("*") if path.is_file()}
+def test_a_run_is_never_overwritten(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.read_bytes() for path in (trained / "runs").rglob("*") if path.is_file()}
     said = refusal(TRAIN, capsys)
     assert "runs/mine: already holds a run" in said
     assert "trafo resume runs/mine" in said
     assert before == {
-        path: path.read_bytes() for path in (here / "runs").rglob("*") if path.is_file()
+        path: path.read_bytes() for path in (trained / "runs").rglob("*") if path.is_file()
     }
-    (here / "notes").mkdir()
-    (here / "notes" / "mine.txt").write_text("mine")
+    (trained / "notes").mkdir()
+    (trained / "notes" / "mine.txt").write_text("mine")
     assert "notes: is not empty" in refusal([*TRAIN, "--out", "notes"], capsys)
-    assert (here / "notes" / "mine.txt").read_text() == "mine"
+    assert (trained / "notes" / "mine.txt").read_text() == "mine"
 
 
-def test_resume(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
-    assert main(TRAIN) == 0
-    elsewhere = here / "elsewhere"
+def test_resume(trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    elsewhere = trained / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)  # the text was given as a relative path
     assert main(["resume", "../runs/latest", "--steps", "6", "--quiet"]) == 0
     assert "going on at step 4 of 6" in capsys.readouterr().err
-    assert CheckpointStore(here / "runs" / "mine" / "checkpoints").steps()[-1] == 6
+    assert CheckpointStore(trained / "runs" / "mine" / "checkpoints").steps()[-1] == 6
 
 
 @pytest.mark.parametrize(
@@ -192,20 +214,18 @@ def test_resume(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> 
     ],
 )
 def test_mistakes_of_resume_leave_the_run_as_it_was(
-    here: Path, capsys: pytest.CaptureFixture[str], argv: list[str], words: str
+    trained: Path, capsys: pytest.CaptureFixture[str], argv: list[str], words: str
 ) -> None:
-    assert main(TRAIN) == 0
-    config = (here / "runs" / "mine" / "config.yaml").read_text()
+    config = (trained / "runs" / "mine" / "config.yaml").read_text()
     assert words in refusal(["resume", *argv], capsys)
-    assert (here / "runs" / "mine" / "config.yaml").read_text() == config
+    assert (trained / "runs" / "mine" / "config.yaml").read_text() == config
     assert main(["resume", "runs/mine", "--quiet"]) == 0
 
 
-def test_two_cannot_train_in_one_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_cannot_train_in_one_folder(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from trafo.train.folder import RunFolder
 
-    assert main(TRAIN) == 0
-    with RunFolder(here / "runs" / "mine").hold():
+    with RunFolder(trained / "runs" / "mine").hold():
         assert "runs/mine" in refusal(["resume", "runs/mine", "--quiet"], capsys)
 
 

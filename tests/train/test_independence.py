@@ -120,6 +120,7 @@ def test_two_processes_learn_what_one_learns_and_one_goes_on_from_there(
     assert_close(one, two)
 
 
+@pytest.mark.slow
 def test_two_processes_go_on_from_what_one_has_saved(
     tiny: MakeConfig, tmp_path: Path, halfway: dict[str, Any]
 ) -> None:

@@ -19,6 +19,7 @@ from trafo.train.verify import Verdict, verify_resume
 Harm = Callable[["verify._Session"], None]
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_found_exact(
     tiny: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
