@@ -75,7 +75,8 @@ class Trainer:
         reporter.step(result, factor, perf_counter() - begun)
         if plan.is_due(plan.evaluate_every, state.step):
             self._evaluate(reporter)
-            self._correct_plan(reporter)
+        if self.config.budget is not None and plan.is_due(plan.correct_every, state.step):
+            self._correct_plan(parse_duration(self.config.budget), reporter.seconds_per_step)
         plan = state.plan
         if plan.is_due(plan.sample_every, state.step):
             reporter.sample()
@@ -99,14 +100,13 @@ class Trainer:
         if evaluation is not None:
             reporter.validation(evaluation)
 
-    def _correct_plan(self, reporter: Reporter) -> None:
-        """With a budget: as many steps as still fit, from what they have cost in this session."""
-        if self.config.budget is None or self.state.step >= self.state.plan.steps:
-            return
-        left = parse_duration(self.config.budget) - self.seconds
-        corrected = self.state.plan.corrected(self.state.step, left, reporter.seconds_per_step)
-        steps = round(self.ranks.agree(float(corrected.steps)))
-        self.state.plan = dataclasses.replace(corrected, steps=steps)
+    def _correct_plan(self, budget: float, seconds_per_step: float) -> None:
+        """As many steps as still fit, from what they have cost in this session."""
+        state = self.state
+        if state.step < state.plan.steps:
+            corrected = state.plan.corrected(state.step, budget - self.seconds, seconds_per_step)
+            steps = round(self.ranks.agree(float(corrected.steps)))
+            state.plan = dataclasses.replace(corrected, steps=steps)
 
     def save(self) -> None:
         """Write a checkpoint of this moment."""

@@ -1,7 +1,7 @@
 """How many steps, and what happens how often on the way.
 
 A budget of time becomes a number of steps: a few steps are tried before the run begins, and the
-number is set right at each validation, from what steps have really cost so far. The learning rate
+number is set right again and again, from what steps have really cost so far. The learning rate
 follows the number of steps, so it arrives at its floor when the time is over.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from trafo.train.config import TrainConfig
 
-_VALIDATIONS, _SAMPLES, _CHECKPOINTS = 20, 4, 10
+_VALIDATIONS, _SAMPLES, _CHECKPOINTS, _LOOKS = 20, 4, 10, 50
 _VALIDATION_SHARE = 0.015
 _FORWARD_COST = 1 / 3  # of a training step
 # What the end takes: the last validation, checkpoint and picture.
@@ -45,6 +45,11 @@ class Plan:
     def is_due(self, every: int, step: int) -> bool:
         """Whether something that happens every so many steps happens after this one."""
         return every > 0 and (step % every == 0 or step == self.steps)
+
+    @property
+    def correct_every(self) -> int:
+        """Steps between two looks at the clock."""
+        return max(1, self.steps // _LOOKS)
 
     def corrected(self, step: int, seconds_left: float, seconds_per_step: float) -> Plan:
         """The same plan with the steps that still fit; at least one more."""
