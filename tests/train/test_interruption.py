@@ -22,6 +22,7 @@ from trafo.train.metrics import read_metrics
 
 TRAFO = [sys.executable, "-m", "trafo"]
 STEPS = 150
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 def test_signals_are_noted_and_the_second_one_ends_at_once() -> None:
@@ -37,8 +38,17 @@ def test_signals_are_noted_and_the_second_one_ends_at_once() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_interrupted_runs_are_saved_and_resume_exactly(tiny: MakeConfig, tmp_path: Path) -> None:
-    """One run that is interrupted twice, first by SIGINT, then by SIGTERM while it goes on."""
+@pytest.mark.parametrize(
+    "signals",
+    [
+        [signal.SIGTERM],
+        pytest.param([signal.SIGINT, signal.SIGTERM], marks=pytest.mark.slow),
+    ],
+    ids=lambda signals: " ".join(number.name for number in signals),
+)
+def test_interrupted_runs_are_saved_and_resume_exactly(
+    tiny: MakeConfig, tmp_path: Path, signals: list[signal.Signals]
+) -> None:
     straight, broken = (
         tiny(name, steps=STEPS, checkpoint__every=STEPS, watch__evaluate_every=STEPS)
         for name in ("straight", "broken")
@@ -48,14 +58,14 @@ def test_interrupted_runs_are_saved_and_resume_exactly(tiny: MakeConfig, tmp_pat
     recipe.write_text(to_yaml(broken))
     assert broken.out is not None
     command, last = ["train", "--config", str(recipe)], 0
-    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+    for number in signals:
         process = subprocess.Popen(
             [*TRAFO, *command, "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         _wait_for_step(broken.out / "metrics.jsonl", last + 3, process)
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
-        assert process.returncode == code, said
+        assert process.returncode == CODES[number], said
         (step,) = CheckpointStore(broken.out / "checkpoints").steps()[-1:]
         assert last + 3 <= step < STEPS
         line = said.splitlines()[-1]
