@@ -1,18 +1,28 @@
 """All speed claims of the README, one after the other.
 
-For nanoGPT as a peer of the models: `model_step.py --nanogpt PATH`.
+nanoGPT is a peer of the models and of learning: `--nanogpt PATH` names a checkout of it.
 """
 
+from pathlib import Path
+
+import generation
+import learning
 import model_step
 import texts
 import tokenizer_encode
 import tokenizer_first_use
 import tokenizer_train
+import training
 
 if __name__ == "__main__":
-    options = texts.arguments(__doc__ or "", megabytes=108)
+    parser = texts.parser(__doc__ or "", megabytes=108)
+    parser.add_argument("--nanogpt", type=Path, help="a checkout of karpathy/nanoGPT")
+    options = parser.parse_args()
     text = texts.text_bytes(options.text, options.megabytes)
     tokenizer_train.measure(text, options.rounds)
     tokenizer_encode.measure(text, options.rounds)
     tokenizer_first_use.measure()
-    model_step.measure(options.rounds)
+    model_step.measure(options.rounds, options.nanogpt)
+    training.measure(options.rounds)
+    generation.measure(options.rounds)
+    learning.measure(options.nanogpt, rounds=1)

@@ -9,12 +9,16 @@ END = b"<|endoftext|>"
 
 
 def arguments(description: str, megabytes: int) -> argparse.Namespace:
+    return parser(description, megabytes).parse_args()
+
+
+def parser(description: str, megabytes: int) -> argparse.ArgumentParser:
     """--text, --megabytes and --rounds, which every script takes."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--text", type=Path, help="a UTF-8 text file (default: the shared books)")
     parser.add_argument("--megabytes", type=int, default=megabytes, help="repeat the text to this")
     parser.add_argument("--rounds", type=int, default=5)
-    return parser.parse_args()
+    return parser
 
 
 def text_bytes(path: Path | None, megabytes: int) -> bytes:

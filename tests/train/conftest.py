@@ -33,7 +33,10 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def make_config(text: Path, cache: Path, tmp_path: Path) -> MakeConfig:
-    """A tiny config; keywords replace parts of it, `model__dropout=0.1` inside a branch."""
+    """A tiny config; keywords replace parts of it, `model__dropout=0.1` inside a branch.
+
+    On one thread: where cores are busy, two wait for each other most of the time.
+    """
 
     def make(out: str = "run", **changes: Any) -> TrainConfig:
         config = TrainConfig(
@@ -48,7 +51,7 @@ def make_config(text: Path, cache: Path, tmp_path: Path) -> MakeConfig:
             optimizer=OptimizerConfig(lr=3e-3),
             watch=WatchConfig(log_every=1, evaluate_every=4, sample_every=0, tensorboard=False),
             checkpoint=CheckpointConfig(every=3),
-            machine=MachineConfig(threads=2, peak_flops=1e11),
+            machine=MachineConfig(threads=1, peak_flops=1e11),
         )
         by_branch: dict[str, dict[str, Any]] = {}
         for key, value in changes.items():
@@ -58,15 +61,5 @@ def make_config(text: Path, cache: Path, tmp_path: Path) -> MakeConfig:
         for branch, values in by_branch.items():
             whole[branch] = dataclasses.replace(getattr(config, branch), **values)
         return dataclasses.replace(config, **whole)
-
-    return make
-
-
-@pytest.fixture
-def tiny(make_config: MakeConfig) -> MakeConfig:
-    """The same on one thread: where cores are busy, two wait for each other most of the time."""
-
-    def make(out: str = "run", **changes: Any) -> TrainConfig:
-        return make_config(out, **{"machine__threads": 1, **changes})
 
     return make

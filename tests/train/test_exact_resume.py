@@ -20,7 +20,7 @@ from trafo.train import loop, session
 from trafo.train.metrics import read_metrics
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "adamw": {},
+    "adamw on two threads": {"machine__threads": 2},
     "dropout": {"model__dropout": 0.2},
     "accumulated": {"accumulate": 2, "model__dropout": 0.1},
     "muon": {"optimizer__name": "muon", "model__qk_norm": True},

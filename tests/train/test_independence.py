@@ -34,19 +34,21 @@ def one_sgd_step(config: TrainConfig) -> tuple[float, float, dict[str, Tensor]]:
     return result.loss, result.grad_norm, weights
 
 
-def test_accumulation_changes_neither_loss_nor_gradient(tiny: MakeConfig) -> None:
+def test_accumulation_changes_neither_loss_nor_gradient(make_config: MakeConfig) -> None:
     settings = {"optimizer__name": "sgd", "optimizer__lr": 0.5, "batch_size": 8}
-    loss, norm, weights = one_sgd_step(tiny(accumulate=1, **settings))
+    loss, norm, weights = one_sgd_step(make_config(accumulate=1, **settings))
     for accumulate in (2, 4, 8):
-        other_loss, other_norm, others = one_sgd_step(tiny(accumulate=accumulate, **settings))
+        other_loss, other_norm, others = one_sgd_step(
+            make_config(accumulate=accumulate, **settings)
+        )
         assert abs(other_loss - loss) < 1e-6
         assert abs(other_norm - norm) < 1e-5
         assert max((weights[name] - others[name]).abs().max() for name in weights) < 1e-6
 
 
-def test_the_loss_is_the_mean_over_the_batch(tiny: MakeConfig) -> None:
+def test_the_loss_is_the_mean_over_the_batch(make_config: MakeConfig) -> None:
     """By torch's own cross-entropy, over all rows at once."""
-    training = build(tiny(accumulate=2), Ranks())
+    training = build(make_config(accumulate=2), Ranks())
     ids, targets = training.stepper.sampler.batch(3)
     with torch.no_grad():
         logits = training.model(ids)
@@ -54,9 +56,9 @@ def test_the_loss_is_the_mean_over_the_batch(tiny: MakeConfig) -> None:
     assert training.stepper.run(3, rate_factor=1.0).loss == pytest.approx(float(expected), abs=1e-5)
 
 
-def test_a_batch_that_cannot_be_split_is_refused(tiny: MakeConfig) -> None:
+def test_a_batch_that_cannot_be_split_is_refused(make_config: MakeConfig) -> None:
     with pytest.raises(ConfigError, match=r"batch_size 4 .* accumulate 3"):
-        tiny(accumulate=3)
+        make_config(accumulate=3)
 
 
 def on_two(config: TrainConfig, tmp_path: Path, *command: str) -> None:
@@ -109,24 +111,24 @@ def halfway() -> dict[str, Any]:
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_two_processes_learn_what_one_learns_and_one_goes_on_from_there(
-    tiny: MakeConfig, tmp_path: Path, halfway: dict[str, Any], parallel: str
+    make_config: MakeConfig, tmp_path: Path, halfway: dict[str, Any], parallel: str
 ) -> None:
     halfway["machine__parallel"] = parallel
-    one, two = tiny("one", **halfway), tiny("two", steps=6, **halfway)
+    one, two = make_config("one", **halfway), make_config("two", steps=6, **halfway)
     session.train(one)
     on_two(two, tmp_path)
     assert CheckpointStore((two.out or tmp_path) / "checkpoints").steps() == [0, 6]
-    session.resume(two.out or "", tiny("two", **halfway))
+    session.resume(two.out or "", make_config("two", **halfway))
     assert_close(one, two)
 
 
 @pytest.mark.slow
 def test_two_processes_go_on_from_what_one_has_saved(
-    tiny: MakeConfig, tmp_path: Path, halfway: dict[str, Any]
+    make_config: MakeConfig, tmp_path: Path, halfway: dict[str, Any]
 ) -> None:
     """With FSDP, where each must find its own part in what is whole; Muon keeps other things."""
     halfway |= {"machine__parallel": "fsdp", "optimizer__name": "muon"}
-    one, half = tiny("one", **halfway), tiny("half", steps=6, **halfway)
+    one, half = make_config("one", **halfway), make_config("half", steps=6, **halfway)
     session.train(one)
     session.train(half)
     on_two(half, tmp_path, "resume", str(half.out), "--steps", "12")

@@ -47,10 +47,10 @@ def test_signals_are_noted_and_the_second_one_ends_at_once() -> None:
     ids=lambda signals: " ".join(number.name for number in signals),
 )
 def test_interrupted_runs_are_saved_and_resume_exactly(
-    tiny: MakeConfig, tmp_path: Path, signals: list[signal.Signals]
+    make_config: MakeConfig, tmp_path: Path, signals: list[signal.Signals]
 ) -> None:
     straight, broken = (
-        tiny(name, steps=STEPS, checkpoint__every=STEPS, watch__evaluate_every=STEPS)
+        make_config(name, steps=STEPS, checkpoint__every=STEPS, watch__evaluate_every=STEPS)
         for name in ("straight", "broken")
     )
     session.train(straight)

@@ -22,8 +22,10 @@ def records(config: TrainConfig, kind: str) -> list[Record]:
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_one_batch_is_learned_by_heart(tiny: MakeConfig, optimizer: str) -> None:
-    config = tiny(overfit=True, model__d_model=64, optimizer__name=optimizer, optimizer__lr=1e-2)
+def test_one_batch_is_learned_by_heart(make_config: MakeConfig, optimizer: str) -> None:
+    config = make_config(
+        overfit=True, model__d_model=64, optimizer__name=optimizer, optimizer__lr=1e-2
+    )
     training = build(config, Ranks())
     losses = []
     for step in range(300):
@@ -35,9 +37,9 @@ def test_one_batch_is_learned_by_heart(tiny: MakeConfig, optimizer: str) -> None
     assert len({result.batch for result in losses}) == 1
 
 
-def test_the_loss_on_unseen_text_falls(tiny: MakeConfig) -> None:
+def test_the_loss_on_unseen_text_falls(make_config: MakeConfig) -> None:
     """From even odds at the start to well below."""
-    config = tiny(
+    config = make_config(
         steps=120,
         batch_size=16,
         model__d_model=32,
@@ -55,13 +57,13 @@ def test_the_loss_on_unseen_text_falls(tiny: MakeConfig) -> None:
     assert measured[-1] < math.log(300) - 1.5
 
 
-def test_what_was_measured_can_be_measured_again(tiny: MakeConfig) -> None:
+def test_what_was_measured_can_be_measured_again(make_config: MakeConfig) -> None:
     """By evaluation of its own, from the checkpoint: the run reported its model, no other."""
     from trafo.checkpoint.bundle import load_bundle
     from trafo.data.prepare import prepare
     from trafo.evaluate import byte_lengths, evaluate_ids
 
-    config = tiny(watch__evaluate_tokens=500)
+    config = make_config(watch__evaluate_tokens=500)
     session.train(config)
     bundle = load_bundle(config.out or Path())
     dataset = prepare(config.text, config.data, 300)
@@ -79,9 +81,9 @@ def test_what_was_measured_can_be_measured_again(tiny: MakeConfig) -> None:
 
 
 def test_samples_are_written_on_the_way(
-    tiny: MakeConfig, capsys: pytest.CaptureFixture[str]
+    make_config: MakeConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = tiny(watch__sample_every=6, watch__prompt="def ", watch__sample_tokens=5)
+    config = make_config(watch__sample_every=6, watch__prompt="def ", watch__sample_tokens=5)
     session.train(config)
     written = ((config.out or Path()) / "samples.txt").read_text()
     assert written.startswith("--- step 6 ---\ndef ")
@@ -89,8 +91,8 @@ def test_samples_are_written_on_the_way(
     assert capsys.readouterr().err.count("writes: def") == 2
 
 
-def test_norms_are_recorded_when_asked_for(tiny: MakeConfig) -> None:
-    config = tiny(watch__norms=True, watch__log_every=4)
+def test_norms_are_recorded_when_asked_for(make_config: MakeConfig) -> None:
+    config = make_config(watch__norms=True, watch__log_every=4)
     session.train(config)
     found = records(config, "train")
     assert [record["step"] for record in found] == [1, 4, 8, 12]

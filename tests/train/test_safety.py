@@ -71,13 +71,13 @@ def at_saves(
     ids=["while syncing", "while writing tensors"],
 )
 def test_a_disk_that_is_full_for_a_while_costs_one_checkpoint(
-    tiny: MakeConfig,
+    make_config: MakeConfig,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     patches: dict[str, Any],
 ) -> None:
-    config = tiny()
+    config = make_config()
     with at_saves(monkeypatch, [6, 9], **patches) as tried:
         assert run_command(config, tmp_path) == 0
     assert tried == [0, 3, 6, 9, 12]
@@ -89,12 +89,12 @@ def test_a_disk_that_is_full_for_a_while_costs_one_checkpoint(
 
 
 def test_a_last_checkpoint_that_cannot_be_saved_is_an_error(
-    tiny: MakeConfig,
+    make_config: MakeConfig,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    config = tiny()
+    config = make_config()
     with at_saves(monkeypatch, [12], os__fsync=fail_to_sync):
         assert run_command(config, tmp_path) == 2
     said = capsys.readouterr().err.splitlines()
@@ -106,9 +106,9 @@ def test_a_last_checkpoint_that_cannot_be_saved_is_an_error(
 
 
 def test_when_nothing_can_be_saved_at_all_nothing_is_left_behind(
-    tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    config = tiny()
+    config = make_config()
     with at_saves(monkeypatch, [0], os__fsync=fail_to_sync):
         assert run_command(config, tmp_path) == 2
     assert not (tmp_path / "run").exists()
@@ -125,9 +125,9 @@ def files_no_larger_than(num_bytes: int) -> Iterator[None]:
 
 
 def test_what_the_system_itself_refuses_is_said_as_well(
-    tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = tiny()
+    config = make_config()
     save = CheckpointStore.save
 
     def limited(self: CheckpointStore, step: int, *args: Any, **kwargs: Any) -> Path:
@@ -161,9 +161,9 @@ def batches(config: TrainConfig) -> dict[int, int]:
 
 
 def test_a_loss_that_is_no_number_sends_back_once(
-    tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    straight, config = tiny("straight"), tiny("config")
+    straight, config = make_config("straight"), make_config("config")
     assert session.train(straight) == 0
     capsys.readouterr()
     not_a_number_at(monkeypatch, 8)
@@ -178,25 +178,25 @@ def test_a_loss_that_is_no_number_sends_back_once(
 
 
 def test_one_that_went_back_resumes_exactly_too(
-    tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, halves = tiny("whole"), tiny("halves")
+    whole, halves = make_config("whole"), make_config("halves")
     not_a_number_at(monkeypatch, 5, 12 + 2 + 5)  # each time at step 5; 2 steps are made again
     session.train(whole)
     assert session.train(halves) == 0
     assert steps_saved(halves) == [9, 12]
-    store.shutil.rmtree(tiny("halves").out / "checkpoints" / "step-00000012")  # type: ignore[operator]
+    store.shutil.rmtree(make_config("halves").out / "checkpoints" / "step-00000012")  # type: ignore[operator]
     assert session.resume(halves.out or "") == 0
     assert batches(whole) == batches(halves)
 
 
 def test_the_second_time_it_stops_and_the_checkpoint_stays(
-    tiny: MakeConfig,
+    make_config: MakeConfig,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    config = tiny()
+    config = make_config()
     not_a_number_at(monkeypatch, 8, 10)
     assert run_command(config, tmp_path) == 2
     said = capsys.readouterr().err.splitlines()
@@ -206,7 +206,7 @@ def test_the_second_time_it_stops_and_the_checkpoint_stays(
 
 
 def test_a_gradient_that_is_no_number_counts_as_well(
-    tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The weights must not be touched by it."""
     forward = NextTokenLoss.forward
@@ -217,7 +217,7 @@ def test_a_gradient_that_is_no_number_counts_as_well(
         return loss
 
     monkeypatch.setattr(NextTokenLoss, "forward", steep)
-    config = tiny()
+    config = make_config()
     with pytest.raises(InputError, match=r"step 1: loss \d.*gradient norm (nan|inf)"):
         session.train(config)
     weights = CheckpointStore((config.out or Path()) / "checkpoints").newest().snapshot.weights
@@ -225,21 +225,21 @@ def test_a_gradient_that_is_no_number_counts_as_well(
 
 
 def test_a_spike_is_reported_and_training_goes_on(
-    tiny: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     not_a_number_at(monkeypatch, 6, add=3.0)
-    assert session.train(tiny()) == 0
+    assert session.train(make_config()) == 0
     said = capsys.readouterr().err
     assert said.count("the loss jumped from about") == 1
     assert "step 6: the loss jumped from about 5." in said
 
 
 def test_data_that_has_changed_is_not_trained_on(
-    tiny: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = tmp_path / "own.txt"
     text.write_text("one two three " * 500)
-    config = tiny(text=(str(text),))
+    config = make_config(text=(str(text),))
     session.train(config)
     text.write_text("one two three " * 501)
     with pytest.raises(InputError, match="not what this run was trained on"):

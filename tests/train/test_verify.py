@@ -21,10 +21,10 @@ Harm = Callable[["verify._Session"], None]
 
 @pytest.mark.slow
 def test_a_killed_run_is_found_exact(
-    tiny: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    make_config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(to_yaml(tiny(model__dropout=0.1)))
+    recipe.write_text(to_yaml(make_config(model__dropout=0.1)))
     assert main(["verify-resume", str(recipe), "--steps", "40", "--kills", "1", "--quiet"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "result    all equal, bit for bit"
@@ -36,7 +36,7 @@ def test_a_killed_run_is_found_exact(
 
 @pytest.fixture
 def verdict_after(
-    tiny: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Harm], Verdict]:
     """The verdict on two runs, in this process, of which one is tampered with before the end."""
 
@@ -51,7 +51,7 @@ def verdict_after(
 
         monkeypatch.setattr(verify._Session, "finish", finish)
         monkeypatch.setattr(verify._Session, "finish_with_kills", finish_harmed)
-        return verify_resume(tiny(), tmp_path, steps=5, kills=1)
+        return verify_resume(make_config(), tmp_path, steps=5, kills=1)
 
     return judge
 
@@ -113,13 +113,13 @@ def test_losses_and_batches_are_compared(verdict_after: Callable[[Harm], Verdict
 
 
 def test_differences_are_told_and_give_another_exit_code(
-    tiny: MakeConfig,
+    make_config: MakeConfig,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(to_yaml(tiny()))
+    recipe.write_text(to_yaml(make_config()))
     different = [f"tensor {number}" for number in range(12)]
     found = Verdict(5, [2], tensors=3, numbers=2, records=1, different=different)
     monkeypatch.setattr(verify, "verify_resume", lambda *_, **__: found)
@@ -129,7 +129,7 @@ def test_differences_are_told_and_give_another_exit_code(
     assert lines.count("differs   tensor 0") == 1
 
 
-def test_a_training_that_fails_says_why(tiny: MakeConfig, tmp_path: Path) -> None:
-    config = tiny(text=(str(tmp_path / "nowhere.txt"),))
+def test_a_training_that_fails_says_why(make_config: MakeConfig, tmp_path: Path) -> None:
+    config = make_config(text=(str(tmp_path / "nowhere.txt"),))
     with pytest.raises(TrafoError, match=r"the training itself failed.*nowhere\.txt"):
         verify_resume(config, tmp_path, steps=3, kills=1)

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
 from trafo.errors import FormatError
+from trafo.optim import sharded
 
 _RNG = "rng/torch"
 
@@ -142,14 +142,13 @@ def _optimizers_by_name(model: Module, optimizers: Iterable[Optimizer]) -> dict[
 
 
 def _whole(tensor: Tensor) -> Tensor:
-    tensor = tensor.detach()
-    if isinstance(tensor, DTensor):
-        tensor = tensor.full_tensor()
-    return tensor.cpu().contiguous()
+    return sharded.whole(tensor.detach()).cpu().contiguous()
 
 
 def _dealt_out(whole: Tensor, like: Tensor) -> Tensor:
     """This rank's part, where `like` is sharded and the value belongs to all of it."""
-    if isinstance(like, DTensor) and whole.shape == like.shape:
-        return distribute_tensor(whole, like.device_mesh, like.placements)
-    return whole
+    if not sharded.is_sharded(like) or whole.shape != like.shape:
+        return whole
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(whole, like.device_mesh, like.placements)

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from trafo.nn.activation import ACTIVATIONS, ActivationName, silu
-from trafo.nn.linear import Linear
-from trafo.nn.recompute import WrittenOut, write_out
+from trafo.nn.linear import MANY_ROWS, Linear
+from trafo.nn.recompute import WrittenOut, worth_recomputing, write_out
 
 FeedForwardName = Literal["swiglu", "silu", "gelu", "relu", "relu2"]
 
@@ -68,7 +68,17 @@ class SwiGLU(Module):
         self.w3 = Linear(d_model, d_ff, device, dtype)
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
+        if not worth_recomputing() and x.numel() >= MANY_ROWS * x.shape[-1]:
+            return self._with_tokens_as_columns(x)
         return self.w2.after(silu_gate, self.w1(x), self.w3(x))
+
+    def _with_tokens_as_columns(
+        self, x: Float[Tensor, "... d_model"]
+    ) -> Float[Tensor, "... d_model"]:
+        """W X for X W^T: the same numbers, and a layout in which products run faster."""
+        columns = x.reshape(-1, x.shape[-1]).T
+        hidden = silu_gate(self.w1.weight @ columns, self.w3.weight @ columns)
+        return (self.w2.weight @ hidden).T.reshape(x.shape)
 
 
 class FeedForward(Module):

@@ -95,6 +95,9 @@ class OptimizerConfig:
         for name in ("lr", "embedding_lr", "head_lr", "muon_lr", "eps", "weight_decay"):
             value = getattr(self, name)
             require(value is None or value >= 0, f"optimizer.{name}", value, "at least 0")
+        for name, shares in (("betas", self.betas), ("muon_momentum", (self.muon_momentum,))):
+            is_right = all(0 <= share < 1 for share in shares)
+            require(is_right, f"optimizer.{name}", getattr(self, name), "at least 0 and below 1")
         norm = self.max_grad_norm
         require(norm is None or norm > 0, "optimizer.max_grad_norm", norm, "above 0")
 

@@ -14,10 +14,10 @@ from trafo.checkpoint.snapshot import restore, take
 from trafo.checkpoint.store import CheckpointStore
 from trafo.errors import InputError, StorageError
 from trafo.runtime.console import say
-from trafo.runtime.sizes import parse_duration
 from trafo.train.build import Training
 from trafo.train.folder import RunFolder
 from trafo.train.interruption import Interruption, interruptions
+from trafo.train.plan import time_to_train
 from trafo.train.reporter import Reporter
 from trafo.train.state import State, check_same_data
 from trafo.train.step import StepResult
@@ -76,7 +76,7 @@ class Trainer:
         if plan.is_due(plan.evaluate_every, state.step):
             self._evaluate(reporter)
         if self.config.budget is not None and plan.is_due(plan.correct_every, state.step):
-            self._correct_plan(parse_duration(self.config.budget), reporter.seconds_per_step)
+            self._correct_plan(time_to_train(self.config.budget), reporter.seconds_per_step)
         plan = state.plan
         if plan.is_due(plan.sample_every, state.step):
             reporter.sample()
@@ -100,11 +100,11 @@ class Trainer:
         if evaluation is not None:
             reporter.validation(evaluation)
 
-    def _correct_plan(self, budget: float, seconds_per_step: float) -> None:
+    def _correct_plan(self, seconds: float, seconds_per_step: float) -> None:
         """As many steps as still fit, from what they have cost in this session."""
         state = self.state
         if state.step < state.plan.steps:
-            corrected = state.plan.corrected(state.step, budget - self.seconds, seconds_per_step)
+            corrected = state.plan.corrected(state.step, seconds - self.seconds, seconds_per_step)
             steps = round(self.ranks.agree(float(corrected.steps)))
             state.plan = dataclasses.replace(corrected, steps=steps)
 

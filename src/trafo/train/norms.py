@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 from torch.nn import Module
 
+from trafo.optim.sharded import whole
 from trafo.train.build import Training
 
 
@@ -53,5 +53,4 @@ class NormWatch:
 
 
 def _norm(tensor: Tensor) -> float:
-    norm = tensor.detach().norm()
-    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+    return float(whole(tensor.detach().norm()))

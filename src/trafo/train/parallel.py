@@ -1,19 +1,18 @@
 """One model on several ranks: DDP copies it to each, FSDP2 gives each a part.
 
 Gradients come out averaged over the ranks in both. The loss of a rank is therefore multiplied by
-their number, and what is averaged is the gradient of the whole batch (see `step.py`).
+their number, and what is averaged is the gradient of the whole batch (see `step.py`). What torch
+has for this takes seconds to import, and is imported only where there are several ranks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn import Module
-from torch.nn.parallel import DistributedDataParallel
 
 from trafo.train.config import Parallel
 from trafo.train.objective import NextTokenLoss
@@ -26,8 +25,13 @@ def distribute(objective: NextTokenLoss, ranks: Ranks, parallel: Parallel) -> Mo
         return objective
     device = next(objective.parameters()).device
     if parallel == "ddp":
+        from torch.nn.parallel import DistributedDataParallel
+
         ids = [ranks.local_rank] if device.type == "cuda" else None
         return DistributedDataParallel(objective, device_ids=ids)
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
     mesh = init_device_mesh(device.type, (ranks.world,))
     for layer in objective.model.layers:
         fully_shard(layer, mesh=mesh)
@@ -36,14 +40,13 @@ def distribute(objective: NextTokenLoss, ranks: Ranks, parallel: Parallel) -> Mo
 
 
 @contextmanager
-def gradients_stay_here(objective: Module, stay: bool) -> Iterator[None]:
+def gradients_stay_here(objective: Any, stay: bool) -> Iterator[None]:
     """Put off the exchange of gradients between ranks: all but the last of accumulated parts."""
-    if not stay:
-        yield
-    elif isinstance(objective, DistributedDataParallel):
+    # By what they offer: with one rank there is neither, and nothing to import.
+    if stay and hasattr(objective, "no_sync"):
         with objective.no_sync():
             yield
-    elif isinstance(objective, FSDPModule):
+    elif stay and hasattr(objective, "set_requires_gradient_sync"):
         objective.set_requires_gradient_sync(False)
         try:
             yield
@@ -51,13 +54,6 @@ def gradients_stay_here(objective: Module, stay: bool) -> Iterator[None]:
             objective.set_requires_gradient_sync(True)
     else:
         yield
-
-
-def uncompiled(module: Module) -> Module:
-    """The module that `torch.compile` has wrapped."""
-    inner = getattr(module, "_orig_mod", module)
-    assert isinstance(inner, Module)
-    return inner
 
 
 def compiled(objective: Module) -> Module:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from trafo.runtime.sizes import parse_duration
 from trafo.train.config import TrainConfig
 
 _VALIDATIONS, _SAMPLES, _CHECKPOINTS, _LOOKS = 20, 4, 10, 50
@@ -64,5 +65,10 @@ def _cheap_tokens(config: TrainConfig, evaluate_every: int) -> int:
 
 
 def steps_that_fit(seconds: float, seconds_per_step: float) -> int:
-    """Steps for this time, with something left for the end."""
-    return int(seconds * (1 - _RESERVE) / seconds_per_step)
+    """Whole steps for this time."""
+    return int(seconds / seconds_per_step)
+
+
+def time_to_train(budget: str) -> float:
+    """Seconds of a budget, without what the end takes."""
+    return parse_duration(budget) * (1 - _RESERVE)

@@ -9,13 +9,13 @@ from time import perf_counter
 from trafo.checkpoint.store import CheckpointStore
 from trafo.errors import ConfigError, TrafoError
 from trafo.runtime.console import say
-from trafo.runtime.sizes import format_duration, parse_duration
+from trafo.runtime.sizes import format_duration
 from trafo.train.budget import seconds_per_step
 from trafo.train.build import Training, build
 from trafo.train.config import TrainConfig
 from trafo.train.folder import RunFolder
 from trafo.train.loop import DONE, Trainer
-from trafo.train.plan import Plan, steps_that_fit
+from trafo.train.plan import Plan, steps_that_fit, time_to_train
 from trafo.train.ranks import Ranks, ranks
 from trafo.train.state import State
 from trafo.train.summary import summary
@@ -81,9 +81,9 @@ def _plan(training: Training, started: float) -> Plan:
     config = training.config
     if config.budget is None:
         return Plan.of(config, config.steps)
-    budget = parse_duration(config.budget)
-    per_step = seconds_per_step(training, budget)
-    left = training.ranks.agree(budget - (perf_counter() - started))
+    seconds = time_to_train(config.budget)
+    per_step = seconds_per_step(training, seconds)
+    left = training.ranks.agree(seconds - (perf_counter() - started))
     steps = steps_that_fit(left, per_step)
     if steps < 1:
         raise ConfigError(
@@ -100,7 +100,7 @@ def _prolong(trainer: Trainer, before: TrainConfig, config: TrainConfig) -> None
     if config.budget is None and config.steps != before.steps:
         state.plan = dataclasses.replace(state.plan, steps=config.steps)
     elif config.budget is not None and config.budget != before.budget:
-        left = parse_duration(config.budget) - state.seconds
+        left = time_to_train(config.budget) - state.seconds
         state.plan = state.plan.corrected(state.step, left, state.seconds / max(1, state.step))
 
 
