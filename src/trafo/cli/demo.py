@@ -14,7 +14,7 @@ from trafo.cli.tokenizer.arguments import OptionalPath
 if TYPE_CHECKING:
     from trafo.train.config import TrainConfig
 
-_PROMPTS = ("def ", "class ", "The ")
+_PROMPTS = ("def", "class", "The")
 
 
 @dataclass(frozen=True, kw_only=True)
