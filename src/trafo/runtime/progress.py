@@ -13,14 +13,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from time import perf_counter
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from trafo.runtime import console
 from trafo.runtime.sizes import format_duration
 
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
+
 SECONDS_BETWEEN_FRAMES = 0.1
 SECONDS_BETWEEN_LINES = 5.0
 SECONDS_WORTH_A_LINE = 0.5
+WIDE = 150
 
 _quiet = False
 
@@ -128,16 +132,19 @@ class LiveBar:
 
     interval = SECONDS_BETWEEN_FRAMES
 
-    def __init__(self, description: str, total: float | None) -> None:
+    def __init__(self, description: str, total: float | None, *, is_long: bool = False) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self._progress = Progress(
+        status = TextColumn("{task.fields[status]}", markup=False)
+        columns: list[ProgressColumn] = [
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
-            TextColumn("{task.fields[status]}", markup=False),
+            status,
             TimeElapsedColumn(),
-            console=console.messages(),
-        )
+        ]
+        if is_long and console.messages().width < WIDE:
+            columns = [status]  # what is said matters more than the bar
+        self._progress = Progress(*columns, console=console.messages())
         self._task = self._progress.add_task(description, total=total, status="")
         self._progress.start()
 
@@ -168,7 +175,7 @@ def progress(
 
     A job with more to say than an amount and a rate gives `tell`, which is asked when shown.
     """
-    display = _choose_display(description, total)
+    display = _choose_display(description, total, is_long=tell is not None)
     bar = Bar(description, total=total, unit=unit, scale=scale, display=display, tell=tell)
     try:
         yield bar
@@ -179,10 +186,10 @@ def progress(
             display.close()
 
 
-def _choose_display(description: str, total: float | None) -> Display:
+def _choose_display(description: str, total: float | None, *, is_long: bool) -> Display:
     if _quiet:
         return Nowhere()
     stderr = console.messages()
     if stderr.is_terminal and not stderr.is_dumb_terminal:
-        return LiveBar(description, total)
+        return LiveBar(description, total, is_long=is_long)
     return PlainLines()

@@ -151,18 +151,17 @@ class Reporter:
             say(f"{error}")
 
     def line(self) -> str:
-        """Step, losses, rate, gradient norm, speed, share of the peak, time left."""
+        """Step, time left, losses, rate, gradient norm, speed, share of the peak."""
         state, last = self.trainer.state, self._last
         parts = [f"step {state.step:,}/{state.plan.steps:,}"]
         if last:
-            parts.append(f"loss {last['loss']:.3f}")
+            left = (state.plan.steps - state.step) * self.seconds_per_step
+            parts += [f"{format_duration(left)} left", f"loss {last['loss']:.3f}"]
             if state.validation_loss is not None:
                 parts.append(f"val {state.validation_loss:.3f}")
             parts += [f"lr {last['lr']:.1e}", f"grad {last['grad_norm']:.2f}"]
             parts.append(f"{last['tokens_per_second']:,.0f} tokens/s")
             parts.append(f"{100 * last['utilisation']:.0f} % of peak")
-            left = (state.plan.steps - state.step) * self.seconds_per_step
-            parts.append(f"{format_duration(left)} left")
         return "  ".join(parts)
 
     def _record(self, result: StepResult, factor: float) -> Record:
