@@ -43,8 +43,15 @@ def write_out(function: Callable[..., Tensor], steps: WrittenOut) -> None:
 
 
 def worth_recomputing() -> bool:
-    """Only where gradients are recorded; a compiler decides by itself what to keep."""
-    return torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    """Only where gradients are recorded; a compiler decides by itself what to keep.
+
+    Under autocast numbers change their type on the way, which autograd keeps track of.
+    """
+    return (
+        torch.is_grad_enabled()
+        and not torch.compiler.is_compiling()
+        and not any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
+    )
 
 
 def recomputed(
