@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from model_peers import CONFIG
+from model_peers import CONFIG, llama_config
 from timing import Contenders, Result, compare
 from trafo.generate import GenerationConfig, generate_ids
 from trafo.models import TransformerLM
@@ -28,18 +28,9 @@ def trafo(kernel: str) -> Callable[[torch.Tensor], object]:
 
 
 def hugging_face() -> Callable[[torch.Tensor], object]:
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaForCausalLM
 
-    config = LlamaConfig(
-        vocab_size=CONFIG.vocab_size,
-        max_position_embeddings=CONFIG.context_length,
-        hidden_size=CONFIG.d_model,
-        num_hidden_layers=CONFIG.num_layers,
-        num_attention_heads=CONFIG.num_heads,
-        intermediate_size=CONFIG.feed_forward_size,
-        tie_word_embeddings=False,
-    )
-    model = LlamaForCausalLM(config).eval()
+    model = LlamaForCausalLM(llama_config()).eval()
     # No end token: random weights must not end a row early.
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0

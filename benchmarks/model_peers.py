@@ -72,10 +72,11 @@ def _trafo() -> Contender:
     return Contender(model, loss, model.forward)
 
 
-def _hugging_face() -> Contender:
-    from transformers import LlamaConfig, LlamaForCausalLM
+def llama_config(**settings: object):  # type: ignore[no-untyped-def]
+    """The shape in Hugging Face's words."""
+    from transformers import LlamaConfig
 
-    config = LlamaConfig(
+    return LlamaConfig(
         vocab_size=CONFIG.vocab_size,
         max_position_embeddings=CONFIG.context_length,
         hidden_size=CONFIG.d_model,
@@ -83,10 +84,14 @@ def _hugging_face() -> Contender:
         num_attention_heads=CONFIG.num_heads,
         intermediate_size=CONFIG.feed_forward_size,
         tie_word_embeddings=False,
-        attn_implementation="sdpa",
-        use_cache=False,
+        **settings,
     )
-    model = LlamaForCausalLM(config)
+
+
+def _hugging_face() -> Contender:
+    from transformers import LlamaForCausalLM
+
+    model = LlamaForCausalLM(llama_config(attn_implementation="sdpa", use_cache=False))
 
     def loss(ids: Tensor, targets: Tensor) -> Tensor:
         return model(input_ids=ids, labels=ids).loss  # it shifts the labels by itself

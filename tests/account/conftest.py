@@ -1,10 +1,8 @@
 """Every model and switch, small; and torch's own counts to hold the account to."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 
 from trafo.models import EncoderDecoderConfig, GPT2Config, RecurrentConfig, TransformerLMConfig
 
@@ -83,17 +81,3 @@ def _name(config: Any) -> str:
 @pytest.fixture(params=ALL_CONFIGS, ids=_name)
 def config(request: pytest.FixtureRequest) -> Any:
     return request.param
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Small tensors are faster without handing work between threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)

@@ -1,6 +1,6 @@
 """Tiny models with random weights, and a tokenizer of single bytes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,20 +8,6 @@ import torch
 
 from trafo.models import TransformerLM
 from trafo.tokenizer import Tokenizer
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Small tensors are faster without handing work between threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
 
 
 @pytest.fixture
