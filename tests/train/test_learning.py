@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.train.conftest import MakeConfig
 
+from trafo.checkpoint.store import CheckpointStore
 from trafo.optim.config import ScheduleConfig
 from trafo.train import session
 from trafo.train.build import build
@@ -101,3 +102,13 @@ def test_norms_are_recorded_when_asked_for(make_config: MakeConfig) -> None:
         assert math.sqrt(sum(squares)) == pytest.approx(record["grad_norm"], rel=1e-4)
         assert record["activation_rms/layers.1"] > 0
         assert record["weight_norm/lm_head.weight"] > 0
+
+
+def test_the_best_checkpoint_is_the_one_that_was_measured_best(make_config: MakeConfig) -> None:
+    """Validated after steps 2, 4, ..., saved after 3, 6, ...: only 6 and 12 were both."""
+    config = make_config(watch__evaluate_every=2, checkpoint__every=3, checkpoint__keep=9)
+    assert session.train(config) == 0
+    losses = {record["step"]: record["loss"] for record in records(config, "validation")}
+    assert config.out is not None
+    best = CheckpointStore(config.out / "checkpoints").best_step
+    assert best == min((6, 12), key=losses.__getitem__)

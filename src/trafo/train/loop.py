@@ -37,7 +37,7 @@ class Trainer:
         self.state = state
         self.store = CheckpointStore(folder.checkpoints, training.config.checkpoint.keep)
         self._saved_step: int | None = None
-        self._is_best = False
+        self._measured_step: int | None = None
         self._seconds_before = state.seconds
         self._started = started
 
@@ -94,9 +94,7 @@ class Trainer:
         is_last = self.state.step == self.state.plan.steps
         loss, evaluation = validate(self.training, self.state.plan, is_last=is_last)
         self.state.validation_loss = loss
-        if loss < self.state.best_loss:
-            self.state.best_loss = loss
-            self._is_best = True
+        self._measured_step = self.state.step
         if evaluation is not None:
             reporter.validation(evaluation)
 
@@ -111,6 +109,9 @@ class Trainer:
     def save(self) -> None:
         """Write a checkpoint of this moment."""
         self.state.seconds = self.seconds
+        is_best = self._is_best()
+        if is_best:
+            self.state.best_loss = self.state.validation_loss or 0.0
         snapshot = take(self.training.model, self.training.optimizers)
         if self.ranks.is_first:
             self.store.save(
@@ -118,10 +119,16 @@ class Trainer:
                 snapshot,
                 self.state.to_json(self.training.dataset),
                 describe_model(self.config.lm),
-                is_best=self._is_best,
+                is_best=is_best,
             )
-        self._is_best = False
         self._saved_step = self.state.step
+
+    def _is_best(self) -> bool:
+        """Whether these very weights were measured, and are better than all that were saved."""
+        loss = self.state.validation_loss
+        if loss is None or self._measured_step != self.state.step:
+            return False
+        return loss < self.state.best_loss
 
     def _save_or_go_on(self, reporter: Reporter) -> None:
         """A full disk is no reason to lose what is in memory; at the end it is an error."""
@@ -145,7 +152,6 @@ class Trainer:
         restore(checkpoint.snapshot, self.training.model, self.training.optimizers)
         self.state = State.from_json(checkpoint.state)
         self._saved_step = self.state.step
-        self._is_best = False
 
     def _go_back(self, result: StepResult) -> None:
         """To the last checkpoint after a loss that is no number; the second time, stop."""

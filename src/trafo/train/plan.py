@@ -40,7 +40,9 @@ class Plan:
             evaluate_every=evaluate_every,
             evaluate_tokens=config.watch.evaluate_tokens or _cheap_tokens(config, evaluate_every),
             sample_every=max(1, steps // _SAMPLES) if samples is None else samples,
-            checkpoint_every=config.checkpoint.every or max(1, steps // _CHECKPOINTS),
+            # A multiple: what is saved has just been measured, and can be called the best.
+            checkpoint_every=config.checkpoint.every
+            or evaluate_every * max(1, round(steps / _CHECKPOINTS / evaluate_every)),
         )
 
     def is_due(self, every: int, step: int) -> bool:

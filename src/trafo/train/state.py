@@ -25,6 +25,7 @@ class State:
     """how often it went back because of a loss that was no number; decides the batches too"""
     validation_loss: float | None = None
     best_loss: float = math.inf
+    """the lowest validation loss of a saved checkpoint"""
 
     def to_json(self, dataset: Dataset) -> dict[str, Any]:
         values = dataclasses.asdict(self)
