@@ -13,11 +13,14 @@ help:  ## list the targets
 demo: $(VENV)/.run  ## the main job on a built-in corpus
 	@$(BIN)/trafo demo --config configs/demo.yaml
 
+# Two cores halve the time; a file stays with one process, which keeps what its tests share.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+
 test: $(VENV)/.dev  ## the test suite, in minutes
-	@$(BIN)/python -m pytest
+	@$(PYTEST)
 
 test-all: $(VENV)/.dev  ## the slow tests too
-	@$(BIN)/python -m pytest -m 'slow or not slow'
+	@$(PYTEST) -m 'slow or not slow'
 
 check: $(VENV)/.dev  ## format, lint, types, layers
 	@echo "format  ruff format --check"; $(BIN)/ruff format --quiet --check . || { echo "run 'make format'"; exit 1; }
