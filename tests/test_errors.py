@@ -26,3 +26,30 @@ def test_where_and_hint_may_be_left_out():
     assert str(errors.TrafoError("what is wrong")) == "what is wrong"
     assert str(errors.StorageError("is full", hint="free space")) == "is full; free space"
     assert str(errors.InputError("is empty", where="a.txt")) == "a.txt: is empty"
+
+
+def test_require_refuses_what_does_not_fit():
+    errors.require(True, "p is 0.5", "it must be below 1")
+    with pytest.raises(errors.ConfigError, match=r"^p is 2; it must be below 1$"):
+        errors.require(False, "p is 2", "it must be below 1")
+
+
+def test_require_at_least_names_the_setting_that_is_too_small():
+    errors.require_at_least(1, seq=1, batch_size=7, window=None)
+    with pytest.raises(errors.ConfigError, match=r"^batch_size is 0; it must be at least 1$"):
+        errors.require_at_least(1, seq=1, batch_size=0)
+
+
+def test_require_choice_lists_the_choices():
+    errors.require_choice(("pre", "post"), norm_placement="post")
+    with pytest.raises(errors.ConfigError, match=r"^norm is 'mid'; choose one of pre, post$"):
+        errors.require_choice(("pre", "post"), norm="mid")
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_or_with_all():
+    assert errors.did_you_mean("gtp2", ["gpt2", "recurrent"]) == "did you mean gpt2?"
+    assert errors.did_you_mean("zzz", ["gpt2", "recurrent"]) == "choose one of gpt2, recurrent"
+    assert errors.did_you_mean("zzz", ["gpt2"], "see --help") == "see --help"
+    assert (
+        errors.did_you_mean("--lr", ["--out", "--optimizer.lr"]) == "did you mean --optimizer.lr?"
+    )

@@ -1,12 +1,14 @@
-"""The errors that trafo raises on purpose. Imports nothing.
+"""The errors that trafo raises on purpose, and the checks that raise them. Imports nothing.
 
-One style for all: what was wrong, where, and what would be right. The command line prints the
+One style for all: what is wrong, where, and what would be right. The command line prints the
 message alone and exits with code 2; `--debug` adds the traceback.
 """
 
+from collections.abc import Collection, Iterable
+
 
 class TrafoError(Exception):
-    """Something the user can mend."""
+    """Something that the user can fix."""
 
     def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
         self.what = what
@@ -34,3 +36,38 @@ class MissingPackageError(TrafoError, ImportError):
 
 class StorageError(TrafoError, OSError):
     """The disk or folder refused: full, unwritable, missing."""
+
+
+def require(fits: bool, what: str, hint: str | None = None) -> None:
+    """Refuse a setting that does not fit: `require(p < 1, f"p is {p}", "it must be below 1")`."""
+    if not fits:
+        raise ConfigError(what, hint=hint)
+
+
+def require_at_least(least: float, **settings: float | None) -> None:
+    """Each setting, given by its name, is `least` or more; None stands for one that is not set."""
+    for name, value in settings.items():
+        fits = value is None or value >= least
+        require(fits, f"{name} is {value}", f"it must be at least {least}")
+
+
+def require_choice(choices: Collection[str], **settings: str) -> None:
+    """Each setting, given by its name, is one of `choices`."""
+    for name, value in settings.items():
+        require(value in choices, f"{name} is {value!r}", f"choose one of {', '.join(choices)}")
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """A hint for an unknown name: the known one that it resembles, or `otherwise`, or all.
+
+    Of a name with dots the last part will do: `--lr` resembles `--optimizer.lr`.
+    """
+    from difflib import get_close_matches
+
+    known = list(known)
+    last_part = f".{name.lstrip('-')}"
+    namesakes = [other for other in known if other.endswith(last_part)]
+    matches = namesakes or get_close_matches(name, known, n=1)
+    if matches:
+        return f"did you mean {matches[0]}?"
+    return otherwise or f"choose one of {', '.join(known)}"

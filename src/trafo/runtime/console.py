@@ -34,6 +34,17 @@ def say(text: str) -> None:
     messages().print(text, markup=False)
 
 
-def show(result: RenderableType) -> None:
-    """One result: a plain string word for word, or a rich table, text or panel."""
-    results().print(result, markup=False)
+def show(*parts: RenderableType) -> None:
+    """Results, one below the other: strings word for word, or rich tables and texts.
+
+    In a file or pipe, lines of tables end where their words end, not where their column does.
+    """
+    console = results()
+    for part in parts:
+        if isinstance(part, str) or console.is_terminal:
+            console.print(part, markup=False)
+            continue
+        with console.capture() as capture:
+            console.print(part, markup=False)
+        lines = capture.get().splitlines()
+        console.print("\n".join(line.rstrip() for line in lines), markup=False)

@@ -11,6 +11,9 @@ import re
 
 from trafo.errors import ConfigError
 
+MB = 1000**2
+MIB = 1024**2
+
 _DECIMAL = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _BYTES_PER_UNIT = {letter: 1000**power for letter, power in _DECIMAL.items()} | {
     f"{letter}i": 1024**power for letter, power in _DECIMAL.items() if letter

@@ -1,0 +1,41 @@
+"""The one look of trafo's tables in a terminal: columns and no lines, which also reads well piped.
+
+table = plain_table("lr", ["script", "tokens"])
+table.add_row("Latin", "1,204")
+show(table)                                          # trafo.runtime.console
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+
+def plain_table(columns: str, head: Sequence[str] | None = None) -> Table:
+    """An empty table. `columns` has a letter for each column: `l` flush left, `r` flush right.
+
+    Where room is short, the last column goes on in the next line.
+    """
+    table = Table(box=None, show_header=head is not None, pad_edge=False, padding=(0, 3, 0, 0))
+    last = len(columns) - 1
+    for i, (place, title) in enumerate(zip(columns, head or [""] * len(columns), strict=True)):
+        table.add_column(
+            Text(title),
+            justify="right" if place == "r" else "left",
+            no_wrap=i < last,
+            header_style="bold",
+        )
+    return table
+
+
+def dim(text: str) -> Text:
+    """What is said in passing."""
+    return Text(text, style="dim")
+
+
+def percent(part: float, whole: float) -> str:
+    """`12.3 %`; a trace is `<0.1 %`, not zero."""
+    share = 100 * part / whole if whole else 0.0
+    return f"{share:.1f} %" if share >= 0.05 or not part else "<0.1 %"
