@@ -14,11 +14,9 @@ import tokenizers
 
 import texts
 from timing import Result, compare, silence
-from trafo.tokenizer.corpus import encode_files
+from trafo.tokenizer import TokenFile, Tokenizer, encode_files
 from trafo.tokenizer.formats.huggingface import write_huggingface
 from trafo.tokenizer.patterns import pattern_regex
-from trafo.tokenizer.token_file import TokenFile
-from trafo.tokenizer.tokenizer import Tokenizer
 
 SPECIAL = "<|endoftext|>"
 SENTENCE = "The quick brown fox jumps over the lazy dog, and then it runs away from the angry bear."

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from trafo.tokenizer import count_files
-from trafo.tokenizer.count_store import CountStore
-from trafo.tokenizer.reading import Position, Read
+from trafo.tokenizer.counting import file_counter as count_files
+from trafo.tokenizer.counting.store import CountStore
+from trafo.tokenizer.reading.positions import Position, Read
 from trafo.tokenizer.reference import train_bpe_reference
 from trafo.tokenizer.train import train_bpe
 
@@ -23,7 +23,7 @@ SLOW = pytest.mark.slow
 DRIVER = """
 import json, os, random, signal, sys, threading, time
 from pathlib import Path
-from trafo.tokenizer import count_files, count_store
+from trafo.tokenizer.counting import file_counter as count_files, store as count_store
 from trafo.tokenizer.train import train_bpe
 
 mode, folder = sys.argv[1], Path(sys.argv[2])

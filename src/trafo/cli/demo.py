@@ -86,7 +86,7 @@ def _text(options: Options) -> Path:
 
     if options.text is None:
         return build_corpus(options.out)
-    from trafo.tokenizer.sources import expand_paths
+    from trafo.tokenizer import expand_paths
 
     return expand_paths(options.text)[0]
 

@@ -16,8 +16,7 @@ from trafo.errors import ConfigError, InputError
 if TYPE_CHECKING:
     from trafo.checkpoint.bundle import Bundle
     from trafo.evaluate import Evaluation
-    from trafo.tokenizer.token_file import TokenFile
-    from trafo.tokenizer.tokenizer import Tokenizer
+    from trafo.tokenizer import TokenFile, Tokenizer
 
 _TOKENS = ".tokens"
 
@@ -77,8 +76,7 @@ def run(options: Options) -> None:
 @contextmanager
 def _open_tokens(tokenizer: Tokenizer, options: Options) -> Iterator[TokenFile]:
     """A token file as it is; text goes through a temporary one, so that memory stays small."""
-    from trafo.tokenizer.corpus import encode_files
-    from trafo.tokenizer.token_file import TokenFile
+    from trafo.tokenizer import TokenFile, encode_files
 
     if any(path.endswith(_TOKENS) for path in options.text):
         if len(options.text) > 1:

@@ -16,11 +16,14 @@ from trafo.data.windows import TokenArray
 from trafo.errors import ConfigError, InputError
 from trafo.runtime.atomic import storage_errors
 from trafo.runtime.progress import progress
-from trafo.tokenizer.corpus import END_OF_TEXT, encode_files
-from trafo.tokenizer.sources import expand_paths
-from trafo.tokenizer.token_file import TokenFile
-from trafo.tokenizer.tokenizer import Tokenizer
-from trafo.tokenizer.train import train_tokenizer
+from trafo.tokenizer import (
+    END_OF_TEXT,
+    TokenFile,
+    Tokenizer,
+    encode_files,
+    expand_paths,
+    train_tokenizer,
+)
 
 _READ = 1 << 22
 

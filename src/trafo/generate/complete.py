@@ -14,8 +14,7 @@ from trafo.generate.decode import Decoding, vocab_size
 from trafo.generate.sampling import Token
 from trafo.generate.text_stream import TextStream
 from trafo.models import CausalLM
-from trafo.tokenizer.corpus import END_OF_TEXT
-from trafo.tokenizer.tokenizer import Tokenizer
+from trafo.tokenizer import END_OF_TEXT, Tokenizer
 
 FinishReason = Literal["stop", "length", "end"]
 

@@ -4,17 +4,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trafo.tokenizer.corpus import encode_files
-    from trafo.tokenizer.token_file import TokenFile
+    from trafo.tokenizer.formats.spec import END_OF_TEXT
+    from trafo.tokenizer.reading.sources import expand_paths
+    from trafo.tokenizer.token_files.encode_files import encode_files
+    from trafo.tokenizer.token_files.token_file import TokenFile
     from trafo.tokenizer.tokenizer import Tokenizer
     from trafo.tokenizer.train import train_bpe, train_tokenizer
 
-__all__ = ["TokenFile", "Tokenizer", "encode_files", "train_bpe", "train_tokenizer"]
+__all__ = [
+    "END_OF_TEXT",
+    "TokenFile",
+    "Tokenizer",
+    "encode_files",
+    "expand_paths",
+    "train_bpe",
+    "train_tokenizer",
+]
 
 _HOMES = {
-    "TokenFile": "token_file",
+    "END_OF_TEXT": "formats.spec",
+    "TokenFile": "token_files.token_file",
     "Tokenizer": "tokenizer",
-    "encode_files": "corpus",
+    "encode_files": "token_files.encode_files",
+    "expand_paths": "reading.sources",
     "train_bpe": "train",
     "train_tokenizer": "train",
 }

@@ -20,18 +20,23 @@ from typing import Literal
 import numpy as np
 
 from trafo.errors import InputError
-from trafo.tokenizer.cut import Cutter
-from trafo.tokenizer.encode import BUFFER, Encoder, Merges
-from trafo.tokenizer.files import load_any, save_folder
+from trafo.tokenizer.encoding.encoder import BUFFER, Encoder, Merges
 from trafo.tokenizer.formats.gpt2 import read_gpt2
+from trafo.tokenizer.formats.load import load_any, save_folder
+from trafo.tokenizer.formats.spec import TokenizerParts, content_hash, with_special_tokens
 from trafo.tokenizer.kernels.bpe import SHORT, Ids
 from trafo.tokenizer.kernels.encode import SLACK
 from trafo.tokenizer.kernels.scan import Cuts
 from trafo.tokenizer.kernels.utf8 import Bytes
-from trafo.tokenizer.parts import TokenizerParts, content_hash, with_special_tokens
-from trafo.tokenizer.scan import Scanner
-from trafo.tokenizer.specials import NO_CUTS, SpecialTokens
-from trafo.tokenizer.workers import OrderedSpace, default_workers, map_in_order, map_in_threads
+from trafo.tokenizer.reading.workers import (
+    OrderedSpace,
+    default_workers,
+    map_in_order,
+    map_in_threads,
+)
+from trafo.tokenizer.words.cutter import Cutter
+from trafo.tokenizer.words.scanner import Scanner
+from trafo.tokenizer.words.specials import NO_CUTS, SpecialTokens
 
 Specials = Literal["allow", "ignore", "refuse"]
 

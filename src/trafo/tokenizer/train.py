@@ -21,20 +21,25 @@ from trafo.runtime.memory import peak_memory
 from trafo.runtime.phases import PhaseTimer
 from trafo.runtime.progress import progress
 from trafo.runtime.sizes import format_size
-from trafo.tokenizer.chunks import Chunker
-from trafo.tokenizer.count import WordCounter, WordCounts, concatenate_counts, merge_counts
-from trafo.tokenizer.count_files import FileCounter
-from trafo.tokenizer.count_store import CountStore
+from trafo.tokenizer.counting.counter import (
+    WordCounter,
+    WordCounts,
+    concatenate_counts,
+    merge_counts,
+)
+from trafo.tokenizer.counting.file_counter import FileCounter
+from trafo.tokenizer.counting.store import CountStore
+from trafo.tokenizer.formats.spec import TokenizerParts
 from trafo.tokenizer.kernels.utf8 import first_invalid
-from trafo.tokenizer.merge_rounds import merge_in_rounds, merging_memory
-from trafo.tokenizer.merger import Merge, Merger
-from trafo.tokenizer.parts import TokenizerParts
+from trafo.tokenizer.merging.merger import Merge, Merger
+from trafo.tokenizer.merging.rounds import merge_in_rounds, merging_memory
 from trafo.tokenizer.patterns import pattern_regex
-from trafo.tokenizer.records import Errors
-from trafo.tokenizer.scan import Scanner
-from trafo.tokenizer.sources import BLOCK_SIZE, Paths, fingerprint, open_sources
-from trafo.tokenizer.specials import SpecialTokens
-from trafo.tokenizer.workers import at_least_one, checked_workers
+from trafo.tokenizer.reading.chunks import Chunker
+from trafo.tokenizer.reading.records import Errors
+from trafo.tokenizer.reading.sources import BLOCK_SIZE, Paths, fingerprint, open_sources
+from trafo.tokenizer.reading.workers import at_least_one, checked_workers
+from trafo.tokenizer.words.scanner import Scanner
+from trafo.tokenizer.words.specials import SpecialTokens
 
 NUM_BYTES = 256
 LEAST_MEMORY = 16 << 20  # what training takes in any case, and for each worker

@@ -21,9 +21,7 @@ from trafo.models import TransformerLMConfig
 from trafo.optim.config import OptimizerConfig, ScheduleConfig
 from trafo.runtime.console import say
 from trafo.runtime.sizes import format_duration, format_size, parse_duration
-from trafo.tokenizer.sources import expand_paths
-from trafo.tokenizer.token_file import TokenFile
-from trafo.tokenizer.tokenizer import Tokenizer
+from trafo.tokenizer import TokenFile, Tokenizer, expand_paths
 from trafo.train.config import TrainConfig
 from trafo.train.ranks import is_first_process
 

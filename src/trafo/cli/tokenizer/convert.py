@@ -13,8 +13,8 @@ from trafo.cli.tokenizer.arguments import OptionalString, Strings, TokenizerPath
 from trafo.errors import ConfigError, FormatError
 
 if TYPE_CHECKING:
-    from trafo.tokenizer.files import Format
-    from trafo.tokenizer.parts import TokenizerParts
+    from trafo.tokenizer.formats.load import Format
+    from trafo.tokenizer.formats.spec import TokenizerParts
 
 # Each kind of word that a split pattern knows, and many scripts.
 SAMPLE = """The quick brown fox can't jump over 12,345.67 lazy dogs; WE'LL see, they've said!
@@ -49,7 +49,7 @@ def run(options: Options) -> None:
     """Read, try the new format in a temporary place, then write it."""
     from trafo.cli.tokenizer.existing import refuse_to_replace
     from trafo.runtime.console import show
-    from trafo.tokenizer.files import detect_format, load_any, save_as
+    from trafo.tokenizer.formats.load import detect_format, load_any, save_as
 
     to = options.to or _format_by_name(options.out)
     if not options.overwrite:
@@ -83,7 +83,7 @@ def _format_by_name(out: Path) -> Format:
 
 def _check_same(parts: TokenizerParts, path: Path, to: Format) -> None:
     """Read the new files and compare the ids of a sample that also holds the special tokens."""
-    from trafo.tokenizer.files import load_any
+    from trafo.tokenizer.formats.load import load_any
     from trafo.tokenizer.tokenizer import Tokenizer
 
     again = load_any(path, pattern=parts.pattern, special_tokens=parts.special_tokens)

@@ -82,7 +82,7 @@ def split_words(pieces: Iterable[str]) -> Iterator[str]:
 
 def _decode_file(tokenizer: Tokenizer, path: Path) -> Iterator[str]:
     """The text of a token file, piece by piece."""
-    from trafo.tokenizer.token_file import TokenFile
+    from trafo.tokenizer.token_files.token_file import TokenFile
 
     ids = TokenFile.open(path, tokenizer.hash).ids
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")

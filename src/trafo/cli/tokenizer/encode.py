@@ -85,7 +85,7 @@ def run(options: Options) -> None:
 
 def _refuse_other_files(out: Path) -> None:
     """A token file may be made anew; anything else at that place was not meant."""
-    from trafo.tokenizer.token_file import manifest_path
+    from trafo.tokenizer.token_files.token_file import manifest_path
 
     if out.exists() and not manifest_path(out).exists():
         raise StorageError(
@@ -96,7 +96,7 @@ def _refuse_other_files(out: Path) -> None:
 def _write_token_file(tokenizer: Tokenizer, options: Options, out: Path) -> None:
     from trafo.runtime.console import show
     from trafo.runtime.sizes import format_duration, format_size
-    from trafo.tokenizer.corpus import encode_files
+    from trafo.tokenizer.token_files.encode_files import encode_files
 
     before = _time_of_change(out)
     start = perf_counter()
@@ -125,7 +125,7 @@ def _write_token_file(tokenizer: Tokenizer, options: Options, out: Path) -> None
 
 def _time_of_change(out: Path) -> int:
     """Of the manifest, which is written last; 0 if there is none."""
-    from trafo.tokenizer.token_file import manifest_path
+    from trafo.tokenizer.token_files.token_file import manifest_path
 
     manifest = manifest_path(out)
     return manifest.stat().st_mtime_ns if manifest.exists() else 0

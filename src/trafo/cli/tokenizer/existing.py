@@ -27,7 +27,7 @@ def refuse_other_training(folder: Path, facts: Mapping[str, Any]) -> None:
 
     What a training that was interrupted left is no obstacle to the same training.
     """
-    from trafo.tokenizer.files import load_training_facts
+    from trafo.tokenizer.formats.load import load_training_facts
 
     if folder.exists() and not folder.is_dir():
         raise StorageError("is a file", where=str(folder), hint="give the name of a folder")

@@ -68,7 +68,7 @@ def train(options: Options) -> Training:
     """Train and save."""
     from trafo.cli.tokenizer.existing import refuse_other_training
     from trafo.runtime.sizes import parse_size
-    from trafo.tokenizer.files import save_folder
+    from trafo.tokenizer.formats.load import save_folder
     from trafo.tokenizer.train import train_tokenizer
 
     max_memory = None if options.max_memory is None else parse_size(options.max_memory)
@@ -95,7 +95,7 @@ def train(options: Options) -> Training:
 def _decisive(options: Options) -> dict[str, Any]:
     """All that decides the merges, as it is saved with the tokenizer."""
     from trafo.tokenizer.patterns import pattern_regex
-    from trafo.tokenizer.sources import fingerprint
+    from trafo.tokenizer.reading.sources import fingerprint
 
     return {
         "inputs": [list(facts) for facts in fingerprint(options.text)],

@@ -13,7 +13,7 @@ from trafo.errors import FormatError
 from trafo.runtime.atomic import atomic_write
 from trafo.tokenizer.formats.byte_alphabet import from_printable, to_printable
 from trafo.tokenizer.formats.json_files import read_json, read_text, write_json
-from trafo.tokenizer.parts import TokenizerParts, check_id, with_special_tokens
+from trafo.tokenizer.formats.spec import TokenizerParts, check_id, with_special_tokens
 
 _VERSION_LINE = "#version: 0.2\n"
 

@@ -18,7 +18,7 @@ from trafo.tokenizer.formats.huggingface_split import (
     pre_tokenizer_of_pattern,
 )
 from trafo.tokenizer.formats.json_files import read_json, write_json
-from trafo.tokenizer.parts import TokenizerParts, check_id, with_special_tokens
+from trafo.tokenizer.formats.spec import TokenizerParts, check_id, with_special_tokens
 
 _BYTE_LEVEL_DECODER = {  # only the type matters, but the others must be there
     "type": "ByteLevel",

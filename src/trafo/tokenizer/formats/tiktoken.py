@@ -14,7 +14,7 @@ from pathlib import Path
 from trafo.errors import FormatError, InputError
 from trafo.runtime.atomic import atomic_write
 from trafo.tokenizer.formats.json_files import read_text
-from trafo.tokenizer.parts import TokenizerParts, check_id, with_special_tokens
+from trafo.tokenizer.formats.spec import TokenizerParts, check_id, with_special_tokens
 
 _GPT2_SPECIALS = {"<|endoftext|>": 50256}
 _KNOWN_FILES: dict[str, tuple[str, dict[str, int]]] = {

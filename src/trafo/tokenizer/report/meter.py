@@ -13,14 +13,14 @@ import numpy as np
 
 from trafo.errors import InputError
 from trafo.runtime.progress import progress
-from trafo.tokenizer.chunks import Chunk, Chunker
 from trafo.tokenizer.kernels.bpe import Ids
 from trafo.tokenizer.kernels.encode import SLACK
-from trafo.tokenizer.records import Errors
+from trafo.tokenizer.reading.chunks import Chunk, Chunker
+from trafo.tokenizer.reading.records import Errors
+from trafo.tokenizer.reading.sources import Paths, Source, open_sources
 from trafo.tokenizer.report.facts import Report, Share, Totals
 from trafo.tokenizer.report.scripts import KINDS, SPACES, SPECIAL, Kinds, kinds_of_bytes
 from trafo.tokenizer.report.vocabulary import Vocabulary
-from trafo.tokenizer.sources import Paths, Source, open_sources
 from trafo.tokenizer.tokenizer import Tokenizer
 
 

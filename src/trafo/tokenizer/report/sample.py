@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trafo.tokenizer.records import Errors
-from trafo.tokenizer.sources import Paths, open_sources
+from trafo.tokenizer.reading.records import Errors
+from trafo.tokenizer.reading.sources import Paths, open_sources
 
 
 def first_characters(

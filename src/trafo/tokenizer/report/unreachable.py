@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise, product
 
-from trafo.tokenizer.parts import TokenizerParts
+from trafo.tokenizer.formats.spec import TokenizerParts
 from trafo.tokenizer.patterns import compile_pattern, split_words
 
 Pair = tuple[bytes, bytes]

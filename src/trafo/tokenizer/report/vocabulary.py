@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from trafo.tokenizer.parts import TokenizerParts
+from trafo.tokenizer.formats.spec import TokenizerParts
 from trafo.tokenizer.report.facts import Token
 from trafo.tokenizer.report.oddities import is_boilerplate, is_mojibake
 from trafo.tokenizer.report.unreachable import unreachable_tokens

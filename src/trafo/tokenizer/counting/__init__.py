@@ -1,0 +1,1 @@
+"""Words -> how often each occurs, in parallel, on disk when it must be."""

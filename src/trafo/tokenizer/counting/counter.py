@@ -1,0 +1,131 @@
+"""Words -> how often each occurs.
+
+A `WordCounter` belongs to one thread: it scans blocks of text and counts their words in a hash
+table that grows with the number of distinct words. Counters are exported as `WordCounts` (plain
+arrays), which can be added to another counter, so that merging the tables of several threads,
+reading saved counts back and merging spilled ones are all the same act.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain, islice, pairwise
+
+import numpy as np
+
+from trafo.tokenizer.kernels.count import Counts, count_words, export_part, part_size
+from trafo.tokenizer.kernels.scan import OFFSET_MASK, Cuts
+from trafo.tokenizer.kernels.scan_gpt2 import Ends
+from trafo.tokenizer.kernels.utf8 import Bytes
+from trafo.tokenizer.kernels.word_table import SLOT, WordTable, new_batch, new_table, rehash
+from trafo.tokenizer.words.scanner import Scanner
+
+_FIRST_CAPACITY = 1 << 14  # slots: small tables stay in the cache, and in little memory
+_FIRST_ARENA = 1 << 16
+_ONE_EACH = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class WordCounts:
+    """Distinct words, end to end, and how often each occurs."""
+
+    text: Bytes
+    ends: Ends
+    counts: Counts
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def to_dict(self) -> dict[bytes, int]:
+        """For people and tests."""
+        text = self.text.tobytes()
+        starts = [0, *self.ends.tolist()]
+        words = (text[a:b] for a, b in pairwise(starts))
+        return dict(zip(words, self.counts.tolist(), strict=True))
+
+
+def concatenate_counts(parts: Iterable[WordCounts]) -> WordCounts:
+    """Several counts that share no word, as one."""
+    parts = list(parts)
+    if len(parts) == 1:
+        return parts[0]
+    text = np.concatenate([words.text for words in parts])
+    text.flags.writeable = False
+    starts = np.cumsum([0, *(len(words.text) for words in parts)])
+    ends = [words.ends + start for words, start in zip(parts, starts, strict=False)]
+    return WordCounts(text, np.concatenate(ends), np.concatenate([w.counts for w in parts]))
+
+
+def merge_counts(parts: Iterable[WordCounts]) -> WordCounts:
+    """The sum of several counts, each of which is needed only for a moment."""
+    parts = iter(parts)
+    first_two = list(islice(parts, 2))
+    if len(first_two) == 1:
+        return first_two[0]
+    total = WordCounter(Scanner("none"), num_words=max(map(len, first_two), default=0))
+    for words in chain(first_two, parts):
+        total.add(words)
+    return total.export()
+
+
+class WordCounter:
+    """Counts words, one block of text after the other."""
+
+    def __init__(self, scanner: Scanner, num_words: int = _FIRST_CAPACITY // 2) -> None:
+        """`num_words` there is room for from the beginning."""
+        self._scanner = scanner
+        self._table = new_table(1 << max(4, (2 * num_words - 1).bit_length()), _FIRST_ARENA)
+        self._batch = new_batch()
+
+    def __len__(self) -> int:
+        return int(self._table.used[0])
+
+    @property
+    def memory(self) -> int:
+        """Bytes held by the table."""
+        return self._table.slots.nbytes + self._table.arena.nbytes
+
+    def count(self, data: Bytes, start: int, stop: int, cuts: Cuts) -> None:
+        """Count the words of valid UTF-8 between the special tokens."""
+        for first, ends in self._scanner.words(data, start, stop, cuts):
+            self._add(data, first, ends, _ONE_EACH)
+
+    def add(self, words: WordCounts) -> None:
+        """Add what another counter counted."""
+        self._add(words.text, 0, words.ends, words.counts)
+
+    def _add(self, data: Bytes, start: int, ends: Ends, weights: Counts) -> None:
+        done = 0
+        while True:
+            done, start = count_words(data, start, ends, done, weights, *self._table, self._batch)
+            if done == len(ends):
+                return
+            needed = (int(ends[done]) & OFFSET_MASK) - start
+            self._table = _grown(self._table, needed)
+
+    def export(self, part: int = 0, num_parts: int = 1) -> WordCounts:
+        """What was counted, in no particular order; or one of `num_parts` parts of it."""
+        slots, arena, _ = self._table
+        num_words, num_bytes = part_size(slots, arena, part, num_parts)
+        text = np.empty(num_bytes, np.uint8)
+        words = WordCounts(text, np.empty(num_words, np.int64), np.empty(num_words, np.int64))
+        export_part(slots, arena, part, num_parts, text, words.ends, words.counts)
+        text.flags.writeable = False  # as all text that kernels read
+        return words
+
+    def clear(self) -> None:
+        """Forget everything and give the memory back."""
+        self._table = new_table(_FIRST_CAPACITY, _FIRST_ARENA)
+
+
+def _grown(table: WordTable, needed: int) -> WordTable:
+    """A table with room for one more word of `needed` bytes, and many more."""
+    slots, arena, used = table
+    if used[0] >= slots.size // SLOT // 2:
+        larger = new_table(2 * slots.size // SLOT, 0).slots
+        rehash(slots, larger)
+        slots = larger
+    if used[1] + needed + 16 > arena.size:
+        larger_arena = np.zeros(2 * arena.size + needed + 16, np.uint8)
+        larger_arena[: arena.size] = arena
+        arena = larger_arena
+    return WordTable(slots, arena, used)

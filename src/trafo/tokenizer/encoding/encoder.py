@@ -1,0 +1,221 @@
+"""Words -> token ids, through a cache of words met before.
+
+Text repeats its words, so most are answered by one look-up. When the cache is full it starts
+anew, so that its memory is bounded and it follows a text that changes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trafo.errors import FormatError, InputError
+from trafo.tokenizer.formats.spec import TokenizerParts
+from trafo.tokenizer.kernels.bpe import (
+    NO_ID,
+    SCRATCH_PER_BYTE,
+    SHORT,
+    Ids,
+    MergeTable,
+    encode_long,
+    fill_merge_table,
+)
+from trafo.tokenizer.kernels.encode import (
+    ARRAYS,
+    CACHE_FULL,
+    CUTS_MET,
+    IDS,
+    LONG_IDS,
+    LONG_WORD,
+    SLACK,
+    START_OF_WORD,
+    WORDS,
+    encode_gpt2,
+    encode_words,
+    enter_words,
+)
+from trafo.tokenizer.kernels.scan import OFFSET_MASK, Cuts
+from trafo.tokenizer.kernels.scan_gpt2 import Ends
+from trafo.tokenizer.kernels.unicode_classes import character_classes
+from trafo.tokenizer.kernels.utf8 import Bytes
+from trafo.tokenizer.kernels.word_table import WordTable, new_batch, new_table
+from trafo.tokenizer.kernels.workspace import Workspace
+from trafo.tokenizer.words.scanner import Scanner
+
+_CACHE_CAPACITY = 1 << 18
+_CACHE_ARENA = 1 << 20
+_LONG_IDS = 1 << 20
+_WORDS_AT_ONCE = 1 << 14
+_SHOWN = 60  # bytes of a word in an error
+
+BUFFER = 1 << 13  # bytes of text whose ids fit into an encoder's own buffer
+
+
+@dataclass(frozen=True)
+class Merges:
+    """A vocabulary and its merges as the kernels read them; shared by all threads."""
+
+    table: MergeTable
+    byte_ids: Ids
+    whole_words: Sequence[tuple[bytes, int]]  # words that are a token whatever the merges say
+
+    @classmethod
+    def from_parts(cls, parts: TokenizerParts) -> "Merges":
+        """From a tokenizer's parts; a merge of tokens that the vocabulary lacks is refused."""
+        ids = parts.ordinary_tokens()
+        byte_ids = {token[0]: token_id for token, token_id in ids.items() if len(token) == 1}
+        merges = []
+        for left, right in parts.merges:
+            try:
+                merges.append((ids[left], ids[right], ids[left + right]))
+            except KeyError as error:
+                raise FormatError(
+                    f"the vocabulary lacks {error.args[0]!r}",
+                    where=f"merge of {left!r} and {right!r}",
+                    hint="vocabulary and merges must belong to the same tokenizer",
+                ) from None
+        return cls.from_ids(byte_ids, merges, list(ids.items()) if parts.whole_words else ())
+
+    @classmethod
+    def from_ids(
+        cls,
+        byte_ids: dict[int, int],
+        merges: Sequence[tuple[int, int, int]],
+        whole_words: Sequence[tuple[bytes, int]] = (),
+    ) -> "Merges":
+        """From the id of each byte and the merges as (left id, right id, merged id), in order."""
+        capacity = 1 << max(4, (2 * len(merges)).bit_length())
+        table = np.empty(2 * capacity, np.uint64)
+        fill_merge_table(table, np.array(merges, np.uint64).reshape(-1, 3))
+        ids_of_bytes = np.full(256, NO_ID, np.uint32)
+        for byte, token_id in byte_ids.items():
+            ids_of_bytes[byte] = token_id
+        return cls(table, ids_of_bytes, whole_words)
+
+
+class Encoder:
+    """Encodes text into a buffer of the caller's. One for each thread."""
+
+    def __init__(
+        self,
+        pattern: str,
+        merges: Merges,
+        special_ids: Sequence[int],
+    ) -> None:
+        self._scanner = Scanner(pattern)
+        self._is_gpt2 = pattern == "gpt2"
+        self._merges = merges
+        self._arrays = arrays = Workspace(*ARRAYS)
+        arrays["merges"] = merges.table
+        arrays["byte_ids"] = merges.byte_ids
+        arrays["special_ids"] = np.array([*special_ids, NO_ID], np.uint32)
+        arrays["long_ids"] = np.empty(_LONG_IDS, np.uint32)
+        arrays["batch"] = new_batch()
+        arrays["scratch"] = np.empty(SHORT, np.uint64)
+        arrays["state"] = np.zeros(8, np.int64)
+        arrays["classes"] = character_classes()
+        arrays["ends"] = np.empty(_WORDS_AT_ONCE, np.int64)
+        arrays["places"] = np.empty(0, np.int64)
+        arrays["slots"], arrays["arena"], arrays["used"] = _new_cache(merges)
+        self._start_cache()
+        self._room = np.empty(0, np.uint32)
+        self.buffer = np.empty(BUFFER + SLACK, np.uint32)  # for the ids of a short text
+
+    def encode(self, data: Bytes, start: int, stop: int, cuts: Cuts, out: Ids) -> int:
+        """Write the ids of data[start:stop], valid UTF-8, to `out`; returns how many.
+
+        `out` has room for stop - start + SLACK ids, and one more for each end of a document.
+        """
+        if len(cuts) > self._arrays["places"].size:
+            self._arrays["places"] = np.empty(2 * len(cuts), np.int64)
+        if not self._is_gpt2:
+            return self._encode_words(data, start, stop, cuts, out)
+        handles = self._arrays.handles
+        count = encode_gpt2(data, start, stop, cuts, out, handles, False)
+        while count < 0:
+            self._mend(-count, data, self._arrays["ends"], out)
+            count = encode_gpt2(data, start, stop, cuts, out, handles, True)
+        return int(count)
+
+    def encode_piece(
+        self, data: Bytes, start: int, stop: int, cuts: Cuts, document_end: int = int(NO_ID)
+    ) -> Ids:
+        """The ids of data[start:stop], in a buffer that the next call overwrites.
+
+        `document_end` is written at each end of a document that is among the cuts, unless it is
+        NO_ID.
+        """
+        self._arrays["special_ids"][-1] = document_end
+        needed = stop - start + len(cuts) + SLACK
+        if len(self._room) < needed:
+            self._room = np.empty(needed + needed // 4, np.uint32)
+        return self._room[: self.encode(data, start, stop, cuts, self._room)]
+
+    def places_of_cuts(self) -> NDArray[np.int64]:
+        """How many ids stand before each cut of the text encoded last."""
+        return self._arrays["places"][: self._arrays["state"][CUTS_MET]]
+
+    def _encode_words(self, data: Bytes, start: int, stop: int, cuts: Cuts, out: Ids) -> int:
+        """The same for any pattern: scan, then encode, some thousand words at a time."""
+        state = self._arrays["state"]
+        state[IDS] = state[CUTS_MET] = 0
+        for first, ends in self._scanner.words(data, start, stop, cuts):
+            state[WORDS], state[START_OF_WORD] = 0, first
+            while reason := encode_words(data, ends, len(ends), out, self._arrays.handles):
+                self._mend(reason, data, ends, out)
+        return int(state[IDS])
+
+    def _mend(self, reason: int, data: Bytes, ends: Ends, out: Ids) -> None:
+        """Do what the kernel cannot do about the next word, or say why nobody can."""
+        state = self._arrays["state"]
+        start, stop = int(state[START_OF_WORD]), int(ends[state[WORDS]]) & OFFSET_MASK
+        if reason == CACHE_FULL:
+            self._start_cache()
+            return
+        count = -1
+        if reason == LONG_WORD:
+            count = self._encode_long(data, start, stop, out[state[IDS] :])
+        if count < 0:
+            raise self._missing_byte(data[start:stop])
+        state[WORDS] += 1
+        state[START_OF_WORD] = stop
+        state[IDS] += count
+
+    def _encode_long(self, data: Bytes, start: int, stop: int, out: Ids) -> int:
+        scratch = np.empty(SCRATCH_PER_BYTE * (stop - start), np.int64)
+        byte_ids, table = self._merges.byte_ids, self._merges.table
+        return int(encode_long(data, start, stop - start, byte_ids, table, out, scratch))
+
+    def _missing_byte(self, word: Bytes) -> InputError:
+        known = self._merges.byte_ids != NO_ID
+        missing = next(byte for byte in word.tolist() if not known[byte])
+        return InputError(
+            f"the vocabulary has no token for byte 0x{missing:02x}",
+            where=f"word {word[:_SHOWN].tobytes().decode(errors='replace')!r}",
+            hint="train or load a tokenizer whose vocabulary holds all 256 bytes",
+        )
+
+    def _start_cache(self) -> None:
+        self._arrays["slots"][:] = 0
+        self._arrays["used"][:] = new_table(1, 0).used
+        self._arrays["state"][LONG_IDS] = 0
+        if self._merges.whole_words:
+            self._enter_whole_words()
+
+    def _enter_whole_words(self) -> None:
+        """Begin the cache with the words that are a token as they are, whatever the merges say."""
+        words = [word for word, _ in self._merges.whole_words]
+        ids = np.array([token_id for _, token_id in self._merges.whole_words], np.uint32)
+        text = np.frombuffer(b"".join(words), np.uint8)
+        ends = np.cumsum([len(word) for word in words], dtype=np.int64)
+        arrays = self._arrays
+        enter_words(text, ends, ids, *(arrays[n] for n in ("slots", "arena", "used", "batch")))
+
+
+def _new_cache(merges: Merges) -> WordTable:
+    """An empty cache with room for the words that are always in it, and many more."""
+    num_bytes = sum(len(word) for word, _ in merges.whole_words)
+    num_words = len(merges.whole_words)
+    capacity = max(_CACHE_CAPACITY, 1 << (4 * num_words).bit_length())
+    return new_table(capacity, _CACHE_ARENA + 2 * num_bytes + 16 * num_words)

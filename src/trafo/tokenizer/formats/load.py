@@ -1,0 +1,195 @@
+"""Tokenizers in and out of files: trafo's own folder, and the formats of others.
+
+In: a path. Out: `TokenizerParts`, whatever the format; and back. trafo's folder holds
+
+    vocab.json, merges.txt   as GPT-2 writes them
+    tokenizer.json           for Hugging Face's `tokenizers`
+    trafo.json               what those do not say: pattern, special tokens, training facts, and
+                             the content hash that shows whether a file was changed
+
+Nothing is ever unpickled. Every file is replaced as a whole, `trafo.json` last.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from trafo.errors import FormatError, InputError, StorageError
+from trafo.tokenizer.formats.gpt2 import read_gpt2, write_gpt2
+from trafo.tokenizer.formats.huggingface import read_huggingface, write_huggingface
+from trafo.tokenizer.formats.json_files import read_json, write_json
+from trafo.tokenizer.formats.spec import (
+    END_OF_TEXT,
+    TokenizerParts,
+    check_id,
+    content_hash,
+    with_special_tokens,
+)
+from trafo.tokenizer.formats.tiktoken import read_tiktoken, write_tiktoken
+
+Format = Literal["trafo", "gpt2", "huggingface", "tiktoken"]
+SpecialTokens = Iterable[str] | Mapping[str, int]
+
+_VERSION = 1
+
+
+def save_folder(
+    parts: TokenizerParts, folder: str | Path, training: Mapping[str, Any] | None = None
+) -> None:
+    """Write trafo's folder; `training` is kept as it is, for people to read."""
+    folder = _make_folder(folder)
+    write_gpt2(parts, folder / "vocab.json", folder / "merges.txt")
+    try:
+        write_huggingface(parts, folder / "tokenizer.json")
+    except FormatError:  # a rare one that only trafo can express; an old file must not stay
+        (folder / "tokenizer.json").unlink(missing_ok=True)
+    about = {
+        "format": "trafo tokenizer",
+        "version": _VERSION,
+        "pattern": parts.pattern,
+        "special_tokens": parts.special_tokens,
+        "whole_words": parts.whole_words,
+        "content_hash": content_hash(parts),
+        "training": dict(training or {}),
+    }
+    write_json(folder / "trafo.json", about, indent=2)
+
+
+def load_folder(folder: str | Path) -> TokenizerParts:
+    """Read trafo's folder and check that it is what was written."""
+    folder = Path(folder)
+    about = _read_about(folder)
+    specials = about["special_tokens"]
+    for special, i in specials.items():
+        check_id(i, f"{folder / 'trafo.json'}, special token {special!r}")
+    parts = read_gpt2(folder / "vocab.json", folder / "merges.txt", specials, about["pattern"])
+    parts = replace(parts, whole_words=about["whole_words"])
+    if content_hash(parts) != about["content_hash"]:
+        raise FormatError(
+            "a file was changed or damaged: the content does not fit the hash in trafo.json",
+            where=str(folder),
+            hint="save the tokenizer again, or delete trafo.json to read the files as they are",
+        )
+    return parts
+
+
+def load_training_facts(folder: str | Path) -> dict[str, Any]:
+    """What `save_folder` was given as `training`."""
+    return dict(_read_about(Path(folder))["training"])
+
+
+def detect_format(path: str | Path) -> Format:
+    """Which format a file or folder is in, by its names; a rank file also by its first line."""
+    path = Path(path)
+    if path.is_dir():
+        return _folder_format(path)
+    if not path.exists():
+        raise InputError("no such file or folder", where=str(path), hint="check the spelling")
+    if path.suffix == ".json" and path.name not in ("vocab.json", "trafo.json"):
+        return "huggingface"
+    if path.suffix == ".tiktoken" or _looks_like_ranks(path):
+        return "tiktoken"
+    raise InputError(
+        "is no tokenizer file that trafo knows",
+        where=str(path),
+        hint="give a folder, a tokenizer.json or a .tiktoken file",
+    )
+
+
+def load_any(
+    path: str | Path, *, pattern: str | None = None, special_tokens: SpecialTokens | None = None
+) -> TokenizerParts:
+    """Read a tokenizer in any format.
+
+    `pattern` is for formats that do not name theirs. `special_tokens` are added to those that the
+    file names; where it names none, the usual ones are assumed, unless some are given here.
+    """
+    path = Path(path)
+    match detect_format(path):
+        case "tiktoken":
+            return read_tiktoken(path, pattern, special_tokens)
+        case "gpt2":
+            return _load_gpt2_folder(path, pattern or "gpt2", special_tokens)
+        case "huggingface":
+            parts = read_huggingface(path / "tokenizer.json" if path.is_dir() else path)
+        case "trafo":
+            parts = load_folder(path)
+    if pattern is not None:
+        parts = replace(parts, pattern=pattern)
+    return with_special_tokens(parts, special_tokens or ())
+
+
+def save_as(parts: TokenizerParts, path: str | Path, file_format: Format) -> None:
+    """Write a tokenizer in any format; `path` is a folder for trafo and gpt2, else a file."""
+    writers: dict[Format, Callable[[TokenizerParts, Path], None]] = {
+        "trafo": save_folder,
+        "gpt2": _save_gpt2_folder,
+        "huggingface": write_huggingface,
+        "tiktoken": write_tiktoken,
+    }
+    writers[file_format](parts, Path(path))
+
+
+def _read_about(folder: Path) -> dict[str, Any]:
+    path = folder / "trafo.json"
+    about = read_json(path)
+    version = about.get("version")
+    if about.get("format") != "trafo tokenizer" or not isinstance(version, int):
+        raise FormatError("does not describe a tokenizer", where=str(path))
+    if version > _VERSION:
+        raise FormatError(
+            f"is of version {version}, this trafo reads up to {_VERSION}",
+            where=str(path),
+            hint="update trafo",
+        )
+    kinds = {"pattern": str, "special_tokens": dict, "whole_words": bool, "content_hash": str}
+    for key, kind in {**kinds, "training": dict}.items():
+        if not isinstance(about.get(key), kind):
+            raise FormatError(f"{key!r} is missing or not of type {kind.__name__}", where=str(path))
+    return about
+
+
+def _folder_format(folder: Path) -> Format:
+    present = {file.name for file in folder.iterdir()}
+    if "trafo.json" in present:
+        return "trafo"
+    if "tokenizer.json" in present:  # it says more than the two files beside it
+        return "huggingface"
+    if {"vocab.json", "merges.txt"} <= present:
+        return "gpt2"
+    raise InputError(
+        "holds no tokenizer",
+        where=str(folder),
+        hint="expected trafo.json, tokenizer.json, or vocab.json and merges.txt",
+    )
+
+
+def _looks_like_ranks(path: Path) -> bool:
+    with path.open("rb") as file:
+        fields = file.readline(4096).split()
+    return len(fields) == 2 and fields[1].isdigit()
+
+
+def _load_gpt2_folder(
+    folder: Path, pattern: str, special_tokens: SpecialTokens | None
+) -> TokenizerParts:
+    parts = read_gpt2(folder / "vocab.json", folder / "merges.txt", special_tokens or (), pattern)
+    if special_tokens is None and END_OF_TEXT.encode() in parts.vocab.values():
+        return with_special_tokens(parts, [END_OF_TEXT])
+    return parts
+
+
+def _save_gpt2_folder(parts: TokenizerParts, folder: Path) -> None:
+    folder = _make_folder(folder)
+    write_gpt2(parts, folder / "vocab.json", folder / "merges.txt")
+
+
+def _make_folder(folder: str | Path) -> Path:
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what = f"the folder cannot be made: {error.strerror}"
+        raise StorageError(what, where=str(folder)) from error
+    return folder

@@ -1,0 +1,108 @@
+"""What a tokenizer consists of, and the hash that identifies it.
+
+In: what a file format or training gives. Out: `TokenizerParts`, which every format reads into and
+writes from, and which `Tokenizer` is built from.
+"""
+
+import hashlib
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from trafo.errors import FormatError, InputError
+from trafo.tokenizer.patterns import pattern_regex
+
+END_OF_TEXT = "<|endoftext|>"  # the special token that stands between documents by custom
+MAX_ID = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class TokenizerParts:
+    """`vocab` holds the special tokens too; ids may have gaps.
+
+    `whole_words` takes a word that is a token as that token without asking the merges (Hugging
+    Face calls it `ignore_merges`); vocabularies with tokens that no merge makes need it.
+    """
+
+    vocab: dict[int, bytes]
+    merges: list[tuple[bytes, bytes]]
+    special_tokens: dict[str, int] = field(default_factory=dict)
+    pattern: str = "gpt2"
+    whole_words: bool = False
+
+    def ordinary_tokens(self) -> dict[bytes, int]:
+        """The tokens that plain text can become: all but those that are only special."""
+        only_special = set(self.special_tokens.values())
+        made_by_bpe = {bytes([byte]) for byte in range(256)} | {a + b for a, b in self.merges}
+        id_of_token: dict[bytes, int] = {}
+        for i, token in sorted(self.vocab.items()):
+            if i not in only_special and token in id_of_token:
+                raise FormatError(f"ids {id_of_token[token]} and {i} are the same token {token!r}")
+            if i not in only_special or token in made_by_bpe:
+                id_of_token.setdefault(token, i)
+        return id_of_token
+
+
+def content_hash(parts: TokenizerParts) -> str:
+    """SHA-256 over all that decides which ids a text becomes, however it was loaded."""
+    digest = hashlib.sha256(b"trafo tokenizer 1\n")
+
+    def add(*fields: bytes | int) -> None:
+        for value in fields:  # lengths first, so that no two contents give the same bytes
+            data = struct.pack("<q", value) if isinstance(value, int) else value
+            digest.update(struct.pack("<q", len(data)) + data)
+
+    add(len(parts.vocab), len(parts.merges), len(parts.special_tokens))
+    for i, token in sorted(parts.vocab.items()):
+        add(i, token)
+    for left, right in parts.merges:
+        add(left, right)
+    for special, i in sorted(parts.special_tokens.items()):
+        add(special.encode(), i)
+    # A pattern's name and its expression mean the same.
+    add(pattern_regex(parts.pattern).encode(), int(parts.whole_words))
+    return digest.hexdigest()
+
+
+def with_special_tokens(
+    parts: TokenizerParts, special_tokens: Iterable[str] | Mapping[str, int]
+) -> TokenizerParts:
+    """Add special tokens, with given ids or without.
+
+    Without, a token that the vocabulary holds keeps its id and the others are appended.
+    """
+    if isinstance(special_tokens, str):
+        raise InputError("special tokens come as a list", hint=f"write [{special_tokens!r}]")
+    vocab, specials = dict(parts.vocab), dict(parts.special_tokens)
+    last_id_of_token = {token: i for i, token in sorted(vocab.items())}
+    given = special_tokens if isinstance(special_tokens, Mapping) else {}
+    for special in special_tokens:
+        token = special_bytes(special)
+        i = given.get(special, specials.get(special, last_id_of_token.get(token)))
+        i = check_id(max(vocab, default=-1) + 1 if i is None else i, repr(special))
+        if vocab.setdefault(i, token) != token:
+            raise FormatError(f"the id {i} of {special!r} already belongs to {vocab[i]!r}")
+        specials[special] = i
+    return replace(parts, vocab=vocab, special_tokens=specials)
+
+
+def special_bytes(special: str) -> bytes:
+    """A special token as UTF-8; it must be text, of at least one character."""
+    if not special:
+        raise InputError("a special token is empty", hint="give it at least one character")
+    try:
+        return special.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"the special token {special!r} holds a lone surrogate, which is no character",
+            hint="write it with characters that UTF-8 can hold",
+        ) from None
+
+
+def check_id(value: object, where: str) -> int:
+    """Refuse what is no id: ids are stored in 32 bits and are never negative."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise FormatError(f"the id {value!r} is not a whole number", where=where)
+    if not 0 <= value <= MAX_ID:
+        raise FormatError(f"the id {value} is not between 0 and {MAX_ID}", where=where)
+    return value

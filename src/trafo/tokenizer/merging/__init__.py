@@ -1,0 +1,1 @@
+"""Word counts -> merges, also when the words do not fit into memory."""

@@ -1,0 +1,95 @@
+"""The next merges, found by going through all words on disk without holding any.
+
+One pass counts the most frequent pairs exactly. The best of them is the next merge. Merging `a b`
+changes only pairs that end with `a` or begin with `b`, and makes only pairs that are no more
+frequent than these were. So the next best is certain too, unless such a pair could beat it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trafo.tokenizer.counting.counter import WordCounts
+from trafo.tokenizer.merging.segmenter import NUM_BYTES, Segmenter, new_pair_table, pairs_of
+
+Merge = tuple[bytes, bytes]
+Int64s = NDArray[np.int64]
+
+_FEWEST_PAIRS = 1 << 10
+_BYTES_PER_PAIR = 128  # of the table, which is never more than half full, and of what is made of it
+
+
+def merges_by_passing(
+    parts: Callable[[], Iterable[WordCounts]],
+    segmenter: Segmenter,
+    buckets: Int64s,
+    known: Sequence[Merge],
+    memory: int,
+) -> list[Merge]:
+    """The merges behind the known ones, at least one; none if the memory is too small.
+
+    `buckets` are upper bounds on how often the pairs that fall into them occur.
+    """
+    symbols = [bytes([byte]) for byte in range(NUM_BYTES)] + [a + b for a, b in known]
+    num_pairs = max(_FEWEST_PAIRS, memory // _BYTES_PER_PAIR)
+    least = _nth_greatest(buckets, num_pairs // 4)
+    too_low = 0
+    while least > too_low:
+        left, right, counts = _frequent_pairs(parts, segmenter, buckets, least, num_pairs)
+        if not len(counts):  # too many to count: only those in fuller buckets
+            too_low = least
+            fuller = buckets[buckets > least]
+            least = _nth_greatest(fuller, len(fuller) // 2) if len(fuller) else 0
+        elif counts.max() >= least:
+            return _certain_merges(left, right, counts, symbols, least)
+        else:  # these only share buckets: there may be others as frequent
+            least = int(counts.max())
+    return []
+
+
+def _nth_greatest(values: Int64s, number: int) -> int:
+    """The value at a place in descending order, at least 1."""
+    number = max(1, min(number, len(values)))
+    return max(1, int(np.partition(values, -number)[-number]))
+
+
+def _frequent_pairs(
+    parts: Callable[[], Iterable[WordCounts]],
+    segmenter: Segmenter,
+    buckets: Int64s,
+    least: int,
+    num_pairs: int,
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32], Int64s]:
+    """The pairs in buckets of at least `least`, with their counts; none if they are too many."""
+    table = new_pair_table(num_pairs)
+    used = 0
+    for words in parts():
+        used = segmenter.add_frequent_pairs(words, buckets, least, table, used)
+        if used < 0:
+            table = table[:0]
+            break
+    return pairs_of(table)
+
+
+def _certain_merges(
+    left: NDArray[np.uint32],
+    right: NDArray[np.uint32],
+    counts: Int64s,
+    symbols: Sequence[bytes],
+    least: int,
+) -> list[Merge]:
+    """Merge the best pair as long as it is known which that is."""
+    merges: list[Merge] = []
+    is_certain = np.ones(len(counts), np.bool_)
+    while (most := counts.max()) >= least:
+        best = np.flatnonzero(counts == most)
+        if not is_certain[best].all():
+            break
+        pair = max(best.tolist(), key=lambda i: (symbols[int(left[i])], symbols[int(right[i])]))
+        merges.append((symbols[int(left[pair])], symbols[int(right[pair])]))
+        is_certain &= (right != left[pair]) & (left != right[pair])
+        counts[pair] = 0
+    return merges

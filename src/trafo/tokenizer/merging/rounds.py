@@ -1,0 +1,126 @@
+"""Merging when the words do not fit into memory: in rounds, with the same result.
+
+A pair's count never rises, and new pairs arise only inside words that a merge changes. So as long
+as the best pair occurs `least` times or more, a word all of whose pairs are rarer is never
+touched and need not be there. Each round
+
+ 1. goes through all words on disk, cut into symbols by the merges known so far, and adds up
+    their pairs in buckets: pairs may share one, so a bucket is an upper bound;
+ 2. chooses the smallest `least` for which the words with a bucket that full fit into memory;
+ 3. loads just these words and merges until the best pair is rarer than that.
+
+If not even the words of the best pair fit, `merge_passes.py` finds the next few merges.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trafo.errors import InputError
+from trafo.runtime.sizes import format_size
+from trafo.tokenizer.counting.counter import WordCounts
+from trafo.tokenizer.kernels.segment import gather_words
+from trafo.tokenizer.merging.merger import Merge, Merger
+from trafo.tokenizer.merging.passes import merges_by_passing
+from trafo.tokenizer.merging.segmenter import Segmenter
+
+_STEPS_PER_OCTAVE = 16  # how finely `least` is chosen
+_NUM_STEPS = 64 * _STEPS_PER_OCTAVE
+
+# Measured: what a Merger takes for each byte of a word, for each merge, and in any case.
+_BYTES_PER_BYTE = 64
+_BYTES_PER_MERGE = 512
+_FIXED_BYTES = 8 << 20
+
+Parts = Callable[[], Iterable[WordCounts]]
+
+
+def merging_memory(num_bytes: int, num_words: int, num_merges: int) -> int:
+    """About how much memory merging takes if all words are there at once."""
+    return _BYTES_PER_BYTE * (num_bytes + num_words) + _BYTES_PER_MERGE * num_merges + _FIXED_BYTES
+
+
+def merge_in_rounds(
+    parts: Parts,
+    num_merges: int,
+    max_memory: int,
+    advance: Callable[[int], None] = lambda _: None,
+) -> list[Merge]:
+    """The merges of words that come in parts; `parts` is called for every pass over them."""
+    merges: list[Merge] = []
+    room = 3 * max_memory // 4 - merging_memory(0, 0, num_merges)
+    while len(merges) < num_merges:
+        segmenter = Segmenter(merges)
+        buckets = np.zeros(1 << max(10, (max_memory // 128).bit_length() - 1), np.int64)
+        for words in parts():
+            segmenter.add_pairs(words, buckets)
+        if not buckets.any():  # no word has a pair left
+            break
+        found: list[Merge] = []
+        least = _choose_least(parts, segmenter, buckets, room)
+        if least:
+            active = _active_words(parts, segmenter, buckets, least)
+            found = Merger(active, num_merges, merges).run(advance, least)[len(merges) :]
+            del active
+            if least == 1:
+                return merges + found
+        if not found:
+            most = num_merges - len(merges)
+            found = merges_by_passing(parts, segmenter, buckets, merges, max_memory // 8)[:most]
+            advance(len(found))
+        if not found:
+            raise InputError(
+                f"{format_size(max_memory)} of memory are too little to merge these words",
+                hint=f"allow {format_size(2 * max_memory)}",
+            )
+        merges += found
+    return merges
+
+
+def _choose_least(parts: Parts, segmenter: Segmenter, buckets: NDArray[np.int64], room: int) -> int:
+    """The smallest count for which all words with so frequent a pair fit; 0 if there is none."""
+    size_of_step = np.zeros(_NUM_STEPS, np.int64)
+    for words in parts():
+        best = segmenter.best_pairs(words, buckets)
+        sizes = np.diff(words.ends, prepend=0) + 1
+        size_of_step += np.bincount(_step(best), sizes, _NUM_STEPS).astype(np.int64)
+    size_of_step[0] = 0  # words of one symbol have no pair
+    steps = np.flatnonzero(size_of_step)
+    size_from_step = np.cumsum(size_of_step[::-1])[::-1]
+    fitting = steps[_BYTES_PER_BYTE * size_from_step[steps] <= room]
+    if not len(fitting):
+        return 0
+    return 1 if fitting[0] == steps[0] else _least_of(int(fitting[0]))
+
+
+def _step(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Counts on a logarithmic scale; 0 for 0."""
+    exact = np.log2(np.maximum(counts, 1)) * _STEPS_PER_OCTAVE + 1
+    return np.where(counts > 0, exact, 0).astype(np.int64)
+
+
+def _least_of(step: int) -> int:
+    """The smallest count on a step, or above it if there is none."""
+    counts = range(1 << 62)
+    return bisect_left(counts, step, key=lambda count: int(_step(np.array([count]))[0]))
+
+
+def _active_words(
+    parts: Parts, segmenter: Segmenter, buckets: NDArray[np.int64], least: int
+) -> WordCounts:
+    """The words with a pair that may occur `least` times."""
+    texts, ends, counts = [], [], []
+    for words in parts():
+        chosen = np.flatnonzero(segmenter.best_pairs(words, buckets) >= least)
+        sizes = np.diff(words.ends, prepend=0)[chosen]
+        texts.append(np.empty(int(sizes.sum()), np.uint8))
+        gather_words(words.text, words.ends, chosen, texts[-1], np.empty(len(chosen), np.int64))
+        ends.append(sizes)
+        counts.append(words.counts[chosen])
+    text = np.concatenate(texts)
+    text.flags.writeable = False
+    return WordCounts(text, np.cumsum(np.concatenate(ends)), np.concatenate(counts))

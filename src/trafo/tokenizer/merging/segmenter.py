@@ -1,0 +1,107 @@
+"""Words -> symbols under known merges; and how frequent the pairs in them can be at most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trafo.tokenizer.counting.counter import WordCounts
+from trafo.tokenizer.encoding.encoder import Merges
+from trafo.tokenizer.kernels.bpe import NO_MERGE, SCRATCH_PER_BYTE, SHORT, MergeTable
+from trafo.tokenizer.kernels.segment import (
+    add_frequent_pairs,
+    add_pairs,
+    best_pairs,
+    segment_words,
+)
+
+NUM_BYTES = 256
+
+Buckets = NDArray[np.int64]
+
+
+class Segmenter:
+    """Symbols are numbered as in training: the bytes, then the merges."""
+
+    def __init__(self, known: Sequence[tuple[bytes, bytes]]) -> None:
+        number = {bytes([byte]): byte for byte in range(NUM_BYTES)}
+        number |= {left + right: NUM_BYTES + i for i, (left, right) in enumerate(known)}
+        rows = [(number[left], number[right], number[left + right]) for left, right in known]
+        self.merges = np.array([row[:2] for row in rows], np.int32).reshape(-1, 2)
+        self._merges = Merges.from_ids({byte: byte for byte in range(NUM_BYTES)}, rows)
+
+    def segment(self, words: WordCounts) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """The symbols of all words, and where each word ends among them."""
+        symbols = np.empty(len(words.text), np.uint32)
+        ends = np.empty(len(words), np.int64)
+        total = segment_words(
+            words.text, words.ends, *self._tables(), symbols, ends, self._scratch(words)
+        )
+        return symbols[:total], ends
+
+    def add_pairs(self, words: WordCounts, buckets: Buckets) -> None:
+        """Add the count of every pair to the bucket that it falls into by its hash."""
+        ids = np.empty(_longest(words), np.uint32)
+        scratch = self._scratch(words)
+        add_pairs(words.text, words.ends, words.counts, *self._tables(), ids, scratch, buckets)
+
+    def best_pairs(self, words: WordCounts, buckets: Buckets) -> NDArray[np.int64]:
+        """For each word an upper bound on how often any of its pairs occurs, in all words."""
+        ids = np.empty(_longest(words), np.uint32)
+        best = np.empty(len(words), np.int64)
+        scratch = self._scratch(words)
+        best_pairs(words.text, words.ends, *self._tables(), ids, scratch, buckets, best)
+        return best
+
+    def add_frequent_pairs(
+        self, words: WordCounts, buckets: Buckets, least: int, table: MergeTable, used: int
+    ) -> int:
+        """Count the pairs whose bucket holds `least` or more in a table: the entries in use, or -1.
+
+        The table is one of `new_pair_table`; -1 says that it is too small.
+        """
+        ids = np.empty(_longest(words), np.uint32)
+        scratch = self._scratch(words)
+        return int(
+            add_frequent_pairs(
+                words.text,
+                words.ends,
+                words.counts,
+                *self._tables(),
+                ids,
+                scratch,
+                buckets,
+                least,
+                table,
+                used,
+            )
+        )
+
+    def _tables(self) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+        return self._merges.byte_ids, self._merges.table
+
+    def _scratch(self, words: WordCounts) -> NDArray[np.int64]:
+        return np.empty(SCRATCH_PER_BYTE * max(SHORT, _longest(words)), np.int64)
+
+
+def new_pair_table(num_pairs: int) -> MergeTable:
+    """An empty table for at least so many pairs: two symbols in one number -> count."""
+    return np.full(4 << max(4, num_pairs.bit_length()), NO_MERGE, np.uint64)
+
+
+def pairs_of(table: MergeTable) -> tuple[NDArray[np.uint32], NDArray[np.uint32], Buckets]:
+    """The left symbols, right symbols and counts in a table."""
+    keys, counts = table.reshape(-1, 2).T
+    taken = counts != NO_MERGE
+    keys = keys[taken]
+    return (
+        (keys >> np.uint64(32)).astype(np.uint32),
+        keys.astype(np.uint32),
+        counts[taken].astype(np.int64),
+    )
+
+
+def _longest(words: WordCounts) -> int:
+    return int(np.diff(words.ends, prepend=0).max(initial=0))

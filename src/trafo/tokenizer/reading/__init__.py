@@ -1,0 +1,1 @@
+"""Files of any kind -> chunks of text that can be worked on apart."""

@@ -1,0 +1,264 @@
+"""Writes a token file so that a kill at any moment loses at most a few seconds of work.
+
+Ids go to `.NAME.partial`, document ends to `.NAME.partial.documents`. Every few seconds both are
+put safely on disk and `.NAME.partial.json` says how much of them is valid and where in the input
+that is. A later run cuts both back to there and goes on, so that the result is the same to the
+byte. When all is written, the manifest takes the place of that journal, and then the three files
+get their final names, the manifest last: that needs no more space, and a later run can finish it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trafo.errors import FormatError, InputError
+from trafo.runtime.atomic import atomic_write, remove_leftovers, storage_errors
+from trafo.runtime.lock import lock
+from trafo.tokenizer.reading.positions import Position
+from trafo.tokenizer.token_files.disk import start_writing, sync_folder
+from trafo.tokenizer.token_files.token_file import (
+    Manifest,
+    TokenFile,
+    Tokens,
+    documents_path,
+    dtype_for,
+    manifest_path,
+    read_manifest,
+    write_manifest,
+)
+
+SECONDS_BETWEEN_SAVES = 3.0
+
+_BYTES_SENT_AT_ONCE = 4 << 20
+
+_END_DTYPE = np.dtype("<u8")
+
+
+@dataclass(frozen=True)
+class _Journal:
+    """How much of the unfinished files is valid, and where in the input that is."""
+
+    position: Position = field(default_factory=Position)
+    num_tokens: int = 0
+    num_documents: int = 0
+    last_end: int = 0  # where the last document ends
+
+
+class TokenWriter:
+    """Appends ids; `with` closes the files, and leaves them for a later run if not finished."""
+
+    def __init__(
+        self, path: Path, tokenizer_hash: str, vocab_size: int, made_from: Mapping[str, Any]
+    ) -> None:
+        self._path = path
+        self._dtype = np.dtype(dtype_for(vocab_size))
+        self._tokenizer_hash = tokenizer_hash
+        self._vocab_size = vocab_size
+        self._made_from = json.loads(json.dumps(made_from))
+        self._partial = path.with_name(f".{path.name}.partial")
+        self._partial_documents = documents_path(self._partial)
+        self._journal_path = manifest_path(self._partial)
+        self._saving: threading.Thread | None = None
+        self._save_error: BaseException | None = None
+        self._next_save = 0.0
+        self._sent = 0  # bytes of ids that the system was asked to put on disk
+        self._now = _Journal()
+        self._files: list[BinaryIO] = []
+        self.is_finished = False
+
+    @property
+    def position(self) -> Position:
+        """Where in the input to go on."""
+        return self._now.position
+
+    def _storage_errors(self) -> AbstractContextManager[None]:
+        """What the system says about any of the files is about the one that was asked for."""
+        return storage_errors(self._path, temporary=self._path.parent)
+
+    def __enter__(self) -> TokenWriter:
+        with self._storage_errors():
+            if self._path.is_dir():  # found out now, not after an hour of writing
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if self._is_ours(self._partial):  # all was written; only the names are missing
+                self._give_names()
+            self.is_finished = self._is_ours(self._path) and self._is_whole()
+            if not self.is_finished:
+                try:
+                    self._open_files()
+                except BaseException:
+                    self._close_files()
+                    raise
+        self._next_save = time.monotonic() + SECONDS_BETWEEN_SAVES
+        return self
+
+    def _is_ours(self, path: Path) -> bool:
+        """Whether a manifest says that the file was made from the same input in the same way."""
+        try:
+            manifest = read_manifest(path)
+        except (InputError, FormatError, OSError):
+            return False
+        return (manifest.tokenizer_hash, manifest.made_from) == (
+            self._tokenizer_hash,
+            self._made_from,
+        )
+
+    def _is_whole(self) -> bool:
+        try:
+            TokenFile.open(self._path)
+        except (FormatError, OSError):
+            return False
+        return True
+
+    def _open_files(self) -> None:
+        """Open for appending behind what is valid."""
+        for path in (self._partial, self._partial_documents):
+            path.touch()
+            self._files.append(path.open("r+b"))
+        lock(self._files[0], self._path)
+        self._now = self._read_journal()
+        if not self._now.num_tokens:  # what it says is not true of the files we are to write
+            self._journal_path.unlink(missing_ok=True)
+        for file, valid in zip(self._files, self._valid_sizes(self._now), strict=True):
+            file.truncate(valid)
+            file.seek(valid)
+
+    def _read_journal(self) -> _Journal:
+        """What an earlier run left, if it had the same input and tokenizer; else the beginning."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            journal = json.loads(self._journal_path.read_text())
+            if journal.pop("key") == [self._tokenizer_hash, self._made_from]:
+                found = _Journal(Position(**journal.pop("position")), **journal)
+                sizes = [os.fstat(file.fileno()).st_size for file in self._files]
+                if all(map(int.__ge__, sizes, self._valid_sizes(found))):
+                    return found
+        return _Journal()
+
+    def _valid_sizes(self, journal: _Journal) -> tuple[int, int]:
+        """How many bytes of the two files a journal speaks of."""
+        return (
+            journal.num_tokens * self._dtype.itemsize,
+            journal.num_documents * _END_DTYPE.itemsize,
+        )
+
+    def write(self, ids: Tokens, ends: NDArray[np.int64], position: Position) -> None:
+        """Append the ids of a chunk; `position` is the place in the input behind it."""
+        ends = ends + self._now.num_tokens
+        ends = ends[ends > self._now.last_end]  # no empty documents
+        with self._storage_errors():
+            self._files[0].write(ids.data)
+            if len(ends):
+                self._files[1].write(ends.astype(_END_DTYPE).data)
+        self._now = _Journal(
+            position,
+            self._now.num_tokens + len(ids),
+            self._now.num_documents + len(ends),
+            int(ends[-1]) if len(ends) else self._now.last_end,
+        )
+        self._send_to_disk()
+        if time.monotonic() >= self._next_save:
+            self._save_in_background()
+
+    def _send_to_disk(self) -> None:
+        """Have the disk work while we encode, so that there is little to wait for at the end."""
+        written = self._now.num_tokens * self._dtype.itemsize
+        if written - self._sent >= _BYTES_SENT_AT_ONCE:
+            start_writing(self._files[0].fileno(), self._sent, written - self._sent)
+            self._sent = written
+
+    def _save_in_background(self) -> None:
+        """Put what is written on disk while encoding goes on."""
+        if self._saving is not None and self._saving.is_alive():
+            return
+        self._check_saved()
+        with self._storage_errors():
+            for file in self._files:
+                file.flush()
+        self._saving = threading.Thread(target=self._save, args=[self._now], daemon=True)
+        self._saving.start()
+        self._next_save = time.monotonic() + SECONDS_BETWEEN_SAVES
+
+    def _save(self, journal: _Journal) -> None:
+        try:
+            with self._storage_errors():
+                for file in self._files:
+                    os.fsync(file.fileno())
+            about = {"key": [self._tokenizer_hash, self._made_from], **asdict(journal)}
+            with atomic_write(self._journal_path, "w") as journal_file:
+                json.dump(about, journal_file)
+        except BaseException as error:
+            self._save_error = error
+
+    def _check_saved(self) -> None:
+        if self._saving is not None:
+            self._saving.join()
+        if self._save_error is not None:
+            raise self._save_error
+
+    def finish(self) -> None:
+        """Give the files their names and declare them finished."""
+        self._check_saved()
+        if self._now.last_end < self._now.num_tokens:  # the last document ends where the ids do
+            with self._storage_errors():
+                self._files[1].write(np.array([self._now.num_tokens], _END_DTYPE).data)
+            self._now = replace(
+                self._now,
+                num_documents=self._now.num_documents + 1,
+                last_end=self._now.num_tokens,
+            )
+        with self._storage_errors():
+            for file in self._files:
+                file.flush()
+                os.fsync(file.fileno())
+        manifest = Manifest(
+            tokenizer_hash=self._tokenizer_hash,
+            vocab_size=self._vocab_size,
+            dtype=self._dtype.name,
+            num_tokens=self._now.num_tokens,
+            num_bytes=self._now.position.num_bytes,
+            num_documents=self._now.num_documents,
+            made_from=self._made_from,
+        )
+        write_manifest(self._partial, manifest)
+        with self._storage_errors():
+            self._give_names()
+        self.is_finished = True
+
+    def _give_names(self) -> None:
+        """Move the files to their final names; those that a killed run moved are there already."""
+        remove_leftovers(self._journal_path)
+        manifest_path(self._path).unlink(missing_ok=True)  # of an older file
+        if self._partial.exists():
+            self._partial.replace(self._path)
+        if self._partial_documents.exists():
+            self._partial_documents.replace(documents_path(self._path))
+        self._journal_path.replace(manifest_path(self._path))
+        sync_folder(self._path.parent)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._saving is not None:
+            self._saving.join()
+        self._close_files()
+
+    def _close_files(self) -> None:
+        for file in self._files:
+            with suppress(OSError):  # a full disk has been reported already
+                file.close()

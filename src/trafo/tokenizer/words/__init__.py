@@ -1,0 +1,1 @@
+"""Text -> words: special tokens first, then the split pattern."""

@@ -1,0 +1,110 @@
+"""Where a text may be cut in two without changing its words.
+
+A text of which only the beginning is known is cut where no word and no special token can cross,
+whatever comes next. Then the pieces can be scanned apart, by any number of threads, and give the
+words of the whole. Such a place is
+
+ - behind a special token;
+ - before white space that follows an ASCII letter or digit: no named pattern has a word in which
+   these two stand side by side, and none looks behind;
+ - before the last two words of the beginning: more text can change the last word (it may go on)
+   and the one before (`'` `l` becomes `'ll`), but no earlier one. It must not be behind a word of
+   white space: that may owe its border to the letter behind it (`\\s+(?!\\S)`), and would lose it
+   if the piece ended there.
+
+A user's own expression may look anywhere, so only the first kind is safe for it.
+"""
+
+import re
+
+from trafo.tokenizer.kernels.scan import Cuts
+from trafo.tokenizer.kernels.utf8 import Bytes
+from trafo.tokenizer.words.scanner import Scanner
+from trafo.tokenizer.words.specials import NO_CUTS, SpecialTokens
+
+# Greedy, so that it ends at the last such place.
+_LAST_WORD_THEN_SPACE = re.compile(rb"(?s:.*)[A-Za-z0-9](?=[ \t\r\n])")
+_WINDOW = 4096  # bytes searched for such a place before every word is looked at
+_TRIES = 16  # places that may turn out to be inside special tokens
+_WORDS_THAT_MAY_CHANGE = 2
+_RECENT_WORDS = 8  # of which one is not white space: runs of that are at most three words
+
+
+class Cutter:
+    """Finds safe places for one pattern and one set of special tokens."""
+
+    def __init__(self, scanner: Scanner, specials: SpecialTokens) -> None:
+        self._scanner = scanner
+        self._specials = specials
+
+    def last_certain_place(self, window: bytes) -> int | None:
+        """A safe place in the middle of a text, told from the bytes around it alone.
+
+        There the text may be cut whatever stands before and behind the window: it lies before
+        white space that follows an ASCII letter or digit, and inside nothing that could be a
+        special token. None if there is none.
+        """
+        if not self._scanner.cuts_at_spaces:
+            return None
+        longest = self._specials.longest
+        end = len(window) - max(0, longest - 1)
+        for _ in range(_TRIES):
+            found = _LAST_WORD_THEN_SPACE.match(window, 0, max(0, end))
+            if found is None or found.end() < longest:
+                return None
+            end = found.end()
+            if not self._specials.crosses(window, end):
+                return end
+        return None
+
+    def cut(
+        self, data: Bytes, start: int, stop: int, *, is_end: bool = False, is_valid: bool = True
+    ) -> tuple[int, Cuts]:
+        """The end of the part of data[start:stop] that is certain, and the special tokens in it.
+
+        If the text ends at `stop`, that is all of it. If there is no safe place, it is `start`:
+        more text is needed. Text that may not be valid UTF-8 is not scanned for words.
+        """
+        cuts = self._specials.find(data, start, stop)
+        if is_end:
+            return stop, cuts
+        # Behind this, a special token may have begun that only more text will show.
+        limit = max(start, stop - max(0, self._specials.longest - 1))
+        cuts = cuts[cuts[:, 0] < limit]
+        last_special = int(cuts[-1, 1]) if len(cuts) else start
+        if last_special >= limit:
+            return last_special, cuts
+        return self._before_word(data, last_special, limit, is_valid), cuts
+
+    def _before_word(self, data: Bytes, start: int, stop: int, is_valid: bool) -> int:
+        """The last safe place in a stretch without special tokens; `start` if there is none."""
+        if not self._scanner.is_named:
+            return start
+        window = max(start, stop - _WINDOW)
+        if self._scanner.cuts_at_spaces and (
+            found := _LAST_WORD_THEN_SPACE.match(data[window:stop].tobytes())
+        ):
+            return window + found.end()
+        return self._before_last_words(data, start, stop) if is_valid else start
+
+    def _before_last_words(self, data: Bytes, start: int, stop: int) -> int:
+        stop = whole_characters(data, start, stop)
+        recent = [start]  # where the last words end
+        for _, ends in self._scanner.words(data, start, stop, NO_CUTS):
+            recent = [*recent, *ends[-_RECENT_WORDS:].tolist()][-_RECENT_WORDS:]
+        for i in range(len(recent) - 1 - _WORDS_THAT_MAY_CHANGE, 0, -1):
+            if not data[recent[i - 1] : recent[i]].tobytes().decode().isspace():
+                return recent[i]
+        return start
+
+
+def whole_characters(data: Bytes, start: int, stop: int) -> int:
+    """`stop`, or the start of the character that goes on behind it."""
+    for back in range(1, min(4, stop - start + 1)):
+        byte = int(data[stop - back])
+        if byte >= 0xC0:
+            length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return stop - back if length > back else stop
+        if byte < 0x80:
+            break
+    return stop

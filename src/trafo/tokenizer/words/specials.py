@@ -1,0 +1,63 @@
+"""Where the special tokens stand in a text: the longest one at each place, from left to right."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from trafo.tokenizer.formats.spec import special_bytes
+from trafo.tokenizer.kernels.find_specials import find_specials
+from trafo.tokenizer.kernels.scan import Cuts
+from trafo.tokenizer.kernels.utf8 import Bytes
+
+NO_CUTS: Cuts = np.zeros((0, 3), np.int64)
+
+
+class SpecialTokens:
+    """A set of special tokens, ready to be searched for. Indexes are those of the list given."""
+
+    def __init__(self, tokens: Sequence[str], document_end: int | None = None) -> None:
+        self.tokens = list(tokens)
+        # The index that stands for the end of a document among the cuts of a text.
+        self.document_end = len(self.tokens) if document_end is None else document_end
+        self._encoded = encoded = [special_bytes(token) for token in self.tokens]
+        self.longest = max(map(len, encoded), default=0)
+        order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]), reverse=True)
+        self._order = np.array(order, np.int64)
+        self._text = np.frombuffer(b"".join(encoded[i] for i in order) + b"\0", np.uint8)
+        self._ends = np.cumsum([len(encoded[i]) for i in order], dtype=np.int64)
+        self._first_bytes = np.array(sorted({token[0] for token in encoded}), np.uint8)
+
+    def __bool__(self) -> bool:
+        return bool(self.tokens)
+
+    def crosses(self, text: bytes, place: int) -> bool:
+        """Whether text[:place] ends with the beginning of a special token and the rest follows.
+
+        It need not be one that `find` would find: another may overlap it.
+        """
+        return any(
+            text.find(token, max(0, place - len(token) + 1), place + len(token) - 1) >= 0
+            for token in self._encoded
+        )
+
+    def find(self, data: Bytes, start: int, stop: int) -> Cuts:
+        """All special tokens in data[start:stop]."""
+        if not self.tokens:
+            return NO_CUTS
+        found = np.empty((64, 3), np.int64)
+        count = 0
+        while True:
+            count, start = find_specials(
+                data,
+                start,
+                stop,
+                self._first_bytes,
+                self._text,
+                self._ends,
+                self._order,
+                found,
+                count,
+            )
+            if start >= stop:
+                return found[:count]
+            found = np.concatenate([found, np.empty_like(found)])

@@ -1,0 +1,203 @@
+"""Counts on disk: what is in the manifest counts, the rest is swept away, the sum is right."""
+
+import json
+import os
+import random
+import resource
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trafo.errors import FormatError, StorageError
+from trafo.tokenizer.counting.counter import WordCounter
+from trafo.tokenizer.counting.store import NUM_PARTS, CountStore
+from trafo.tokenizer.reading.positions import Position
+from trafo.tokenizer.train import train_bpe
+from trafo.tokenizer.words.scanner import Scanner
+from trafo.tokenizer.words.specials import NO_CUTS
+
+KEY = {"inputs": [("a.txt", 1, 2)], "pattern": "x"}
+
+
+def words(seed: int, number: int = 3000) -> list[str]:
+    rng = random.Random(seed)
+    return ["".join(rng.choices("abcä中", k=rng.choice([1, 2, 3, 9, 20]))) for _ in range(number)]
+
+
+def counter_of(*texts: list[str]) -> WordCounter:
+    counter = WordCounter(Scanner("whitespace"))
+    for text in texts:
+        data = np.frombuffer(" ".join(text).encode(), np.uint8)
+        counter.count(data, 0, len(data), NO_CUTS)
+    return counter
+
+
+def expected(*texts: list[str]) -> Counter[bytes]:
+    """Counted by Python: the words, and the spaces between them."""
+    counts = Counter(word.encode() for text in texts for word in text)
+    counts[b" "] = sum(len(text) - 1 for text in texts)
+    return counts
+
+
+def total(store: CountStore) -> Counter[bytes]:
+    """All parts, none of which may share a word with another."""
+    counts: Counter[bytes] = Counter()
+    parts = list(store.parts())
+    assert len(parts) == NUM_PARTS
+    for part in parts:
+        assert not counts.keys() & part.to_dict().keys()
+        counts.update(part.to_dict())
+    return counts
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name.split(".")[0] for path in folder.glob("run-*")}
+
+
+def test_runs_of_several_counters_add_up(tmp_path: Path) -> None:
+    texts = [words(seed) for seed in range(4)]
+    with CountStore(tmp_path, KEY) as store:
+        first = [counter_of(texts[0]), counter_of(texts[1])]
+        store.add_run(first, Position(0, 10, 10))
+        assert [len(counter) for counter in first] == [0, 0]
+        store.add_run([counter_of(texts[2])], Position(0, 20, 20))
+        assert total(store) == expected(*texts[:3])
+        assert names(tmp_path) == {"run-0000", "run-0001"}
+    with CountStore(tmp_path, KEY) as store:  # another process goes on
+        assert store.position == Position(0, 20, 20)
+        store.add_run([counter_of(texts[3])], Position(1, 0, 30).at_end())
+        store.join_runs()
+        assert total(store) == expected(*texts)
+        assert len(names(tmp_path)) == 1
+    with CountStore(tmp_path, KEY) as store:
+        assert store.position == Position(1, 0, 30, is_complete=True)
+        assert total(store) == expected(*texts)
+
+
+def test_words_are_spread_over_the_parts(tmp_path: Path) -> None:
+    with CountStore(tmp_path, KEY) as store:
+        store.add_run([counter_of(words(0, 20_000))], Position(0, 1, 1))
+        sizes = [len(part) for part in store.parts()]
+    assert min(sizes) > 0.5 * sum(sizes) / NUM_PARTS
+    assert max(sizes) < 2 * sum(sizes) / NUM_PARTS
+
+
+def test_a_run_that_is_not_in_the_manifest_is_swept_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = words(1)
+    with CountStore(tmp_path, KEY) as store:
+        store.add_run([counter_of(text)], Position(0, 10, 10))
+        monkeypatch.setattr(CountStore, "_write_manifest", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            store.add_run([counter_of(text)], Position(0, 20, 20))
+        with pytest.raises(ZeroDivisionError):
+            store.join_runs()
+    monkeypatch.undo()
+    (tmp_path / ".manifest.json.0123456789ab.tmp").write_text("half")
+    with CountStore(tmp_path, KEY) as store:
+        assert store.position.offset == 10
+        assert total(store) == expected(text)
+        assert names(tmp_path) == {"run-0000"}
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    "manifest", [b"", b"{", b"[]", b"\xff", b'{"key": 1}', None], ids=lambda m: str(m)[:9]
+)
+def test_without_a_manifest_of_ours_it_starts_anew(tmp_path: Path, manifest: bytes | None) -> None:
+    with CountStore(tmp_path, KEY) as store:
+        store.add_run([counter_of(words(1))], Position(0, 10, 10))
+    if manifest is not None:
+        (tmp_path / "manifest.json").write_bytes(manifest)
+    with CountStore(tmp_path, KEY if manifest is not None else KEY | {"pattern": "y"}) as store:
+        assert store.position == Position()
+        assert names(tmp_path) == set()
+
+
+def test_other_files_in_the_folder_stay(tmp_path: Path) -> None:
+    for name in ("mine.txt", "run-x.part-y.npy", "run-0001.part-00.npy.bak"):
+        (tmp_path / name).write_text("mine")
+    with CountStore(tmp_path, KEY):
+        pass
+    assert {"mine.txt", "run-x.part-y.npy", "run-0001.part-00.npy.bak"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
+
+
+@pytest.mark.parametrize("size", [0, 50, 200])
+def test_a_damaged_run(tmp_path: Path, size: int) -> None:
+    with CountStore(tmp_path, KEY) as store:
+        store.add_run([counter_of(words(1))], Position(0, 10, 10))
+        path = tmp_path / "run-0000.part-00.npy"
+        path.write_bytes(path.read_bytes()[:size])
+        with pytest.raises(FormatError, match=r"part-00\.npy: is damaged; delete its folder"):
+            list(store.parts())
+        path.unlink()
+        with pytest.raises(StorageError, match="no such file"):
+            list(store.parts())
+
+
+def test_one_run_at_a_time(tmp_path: Path) -> None:
+    with CountStore(tmp_path, KEY), pytest.raises(StorageError, match="another run"):
+        CountStore(tmp_path, KEY)
+    with CountStore(tmp_path, KEY):
+        pass
+
+
+# What the system may refuse
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text(" ".join(words(3, 60_000)))
+    return path
+
+
+@pytest.mark.parametrize("place", ["text.txt", "text.txt/work"])
+def test_a_folder_that_cannot_be_made(tmp_path: Path, text: Path, place: str) -> None:
+    with pytest.raises(StorageError, match=place):
+        train_bpe(text, 300, work_dir=tmp_path / place)
+
+
+def test_files_that_may_not_grow(tmp_path: Path, text: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(StorageError, match=r"file too large while writing.*run again"):
+            train_bpe(text, 300, work_dir=tmp_path / "work")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert train_bpe(text, 300, work_dir=tmp_path / "work") == train_bpe(text, 300)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk(small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text(" ".join(words(4, 15_000)))
+    (small_disk / "rubbish").write_bytes(bytes(600_000))
+    monkeypatch.setattr("trafo.tokenizer.counting.file_counter.SECONDS_BETWEEN_SAVES", 0.0)
+    work = small_disk / "work"
+    with pytest.raises(StorageError, match=r"no space left on device while writing.*run again"):
+        train_bpe(path, 300, work_dir=work, chunk_size=10_000)
+    position = json.loads((work / "manifest.json").read_text())["position"]
+    assert position["num_bytes"] > 0  # what was saved before is not lost
+    (small_disk / "rubbish").unlink()
+    monkeypatch.undo()
+    assert train_bpe(path, 300, work_dir=work) == train_bpe(path, 300)
