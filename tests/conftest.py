@@ -4,6 +4,11 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+# A machine may be busy: how long an example takes says nothing about the code.
+settings.register_profile("trafo", deadline=None)
+settings.load_profile("trafo")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -100,7 +100,7 @@ def test_a_bad_yaml_file_is_refused_in_one_line(content, complaint, tmp_path, ca
     ("line", "complaint"),
     [
         ("gtp2-xl", "unknown model 'gtp2-xl'; did you mean gpt2-xl?"),
-        ("llama", "unknown model 'llama'; there are"),
+        ("llama", "unknown model 'llama'; choose one of"),
         ("nowhere.yaml", "nowhere.yaml: cannot be read: no such file"),
         ("gpt2 --window 5", "gpt2 has no field 'window'"),
         ("gpt2 --d-model 100", "not divisible by num_heads"),

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -73,15 +72,16 @@ def test_help_of_a_verb_shows_its_path_flags_and_defaults(act, capsys):
 def test_listing(argv, capsys):
     assert main(argv, table=TABLE) == 0
     shown = capsys.readouterr().out
-    for words in ("usage: trafo <verb>", "act", "do something", "group", "many things"):
+    for words in ("usage: trafo COMMAND", "act", "do something", "group", "many things"):
         assert words in shown
+    assert "global options:\n  --help     show this help and exit\n" in shown
 
 
 @pytest.mark.parametrize("argv", [["group"], ["group", "--help"]])
 def test_listing_of_a_group(argv, capsys):
     assert main(argv, table=TABLE) == 0
     shown = capsys.readouterr().out
-    assert "usage: trafo group <verb>" in shown
+    assert "usage: trafo group COMMAND" in shown
     assert "something within" in shown
     assert "do something" not in shown
 
@@ -94,10 +94,10 @@ def test_version(capsys):
 @pytest.mark.parametrize(
     ("argv", "line"),
     [
-        (["atc"], "unknown verb 'atc' after `trafo`; did you mean act?"),
-        (["zzz"], "unknown verb 'zzz' after `trafo`; there are act, group"),
-        (["group", "iner"], "unknown verb 'iner' after `trafo group`; did you mean inner?"),
-        (["--tims", "act"], "unknown flag --tims; flags of a verb come after it"),
+        (["atc"], "unknown command `trafo atc`; did you mean act?"),
+        (["zzz"], "unknown command `trafo zzz`; choose one of act, group"),
+        (["group", "iner"], "unknown command `trafo group iner`; did you mean inner?"),
+        (["--tims", "act"], "unknown flag --tims; flags of a command come after it"),
         (["act", "--tims", "5"], "unknown flag --tims; did you mean --times?"),
         (["act", "stray"], "unexpected argument 'stray'; see --help"),
     ],
@@ -111,9 +111,7 @@ def test_a_mistyped_line_is_answered_in_one_line(act, capsys, argv, line):
 def test_a_value_of_the_wrong_type(act, capsys):
     act(fail_with(AssertionError("the verb must not run")))
     assert main(["act", "--times", "often"], table=TABLE) == 2
-    shown = capsys.readouterr().err
-    assert shown.startswith("error: --times: expected int, but ")
-    assert shown.count("\n") == 1
+    assert capsys.readouterr().err == "error: --times: expected int, got 'often'\n"
 
 
 @pytest.mark.parametrize(
@@ -166,15 +164,6 @@ def test_listing_imports_nothing_heavy(argv):
     assert not set(HEAVY) & set(imported)
 
 
-def test_help_answers_at_once():
-    def seconds() -> float:
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "trafo", "--help"], check=True, capture_output=True)
-        return time.perf_counter() - start
-
-    assert min(seconds() for _ in range(5)) < 0.3
-
-
 def test_python_m_trafo_passes_the_exit_code_on():
     command = [sys.executable, "-m", "trafo", "nonsense"]
     assert subprocess.run(command, check=False, capture_output=True).returncode == 2
@@ -197,3 +186,13 @@ def test_every_registered_module_follows_its_verb():
         else:
             modules = {verb: inner.module for verb, inner in entry.verbs.items()}
             assert modules == {verb: f"trafo.cli.{name}.{verb}" for verb in modules}
+
+
+def test_switches_of_a_training_take_true_and_false():
+    from trafo.cli.train import Options
+    from trafo.config import parse_flags
+
+    flags = ["--model.tied-head", "true", "--watch.tensorboard", "false", "book.txt"]
+    options = parse_flags(Options, flags)
+    assert (options.model.tied_head, options.watch.tensorboard) == (True, False)
+    assert options.text == ("book.txt",)

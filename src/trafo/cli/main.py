@@ -1,7 +1,7 @@
-"""The command line: find the verb, parse its options, run it, and answer every error in one line.
+"""The command line: find the command, parse its options, run it, answer every error in one line.
 
-Exit codes: 0 done, 1 a bug of ours, 2 something the user can mend, 130 interrupted, 141 the reader
-of our output went away. Nothing heavy is imported before a verb is known.
+Exit codes: 0 done, 1 a bug of ours, 2 something the user can fix, 130 interrupted, 141 the reader
+of our output went away. Nothing heavy is imported before the command is known.
 """
 
 from __future__ import annotations
@@ -9,18 +9,23 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 
 import trafo
-from trafo.cli.listing import listing
 from trafo.cli.verbs import VERBS, Group, Table, Verb
-from trafo.errors import ConfigError, TrafoError
+from trafo.errors import ConfigError, TrafoError, did_you_mean
 from trafo.runtime.progress import set_quiet
 
 DONE, BUG, REFUSED, INTERRUPTED, READER_GONE = 0, 1, 2, 130, 141
+
+GLOBAL_OPTIONS = {
+    "--help": "show this help and exit",
+    "--version": "show the version and exit",
+    "--debug": "show the traceback of an error",
+    "--quiet": "show no progress",
+}
 
 
 def main(argv: Sequence[str] | None = None, *, table: Table = VERBS) -> int:
@@ -51,25 +56,42 @@ def _dispatch(arguments: list[str], table: Table) -> int:
         if isinstance(entry, Verb):
             return _run(entry, arguments, prog)
         description, entries = entry.description, entry.verbs
-    return _answer_without_verb(arguments, listing(prog, description, entries))
+    return _answer_without_command(arguments, _help(prog, description, entries))
 
 
 def _find(name: str, entries: Table, prog: str) -> Verb | Group:
     if name in entries:
         return entries[name]
-    guesses = get_close_matches(name, entries, n=1)
-    hint = f"did you mean {guesses[0]}?" if guesses else f"there are {', '.join(entries)}"
-    raise ConfigError(f"unknown verb {name!r} after `{prog}`", hint=hint)
+    raise ConfigError(f"unknown command `{prog} {name}`", hint=did_you_mean(name, entries))
 
 
-def _answer_without_verb(switches: list[str], help_text: str) -> int:
+def _help(prog: str, description: str, table: Table) -> str:
+    """The help text of the program, or of a group of commands."""
+    commands = {name: entry.description for name, entry in table.items()}
+    return "\n\n".join(
+        [
+            f"usage: {prog} COMMAND [options]",
+            description,
+            "commands:\n" + _columns(commands),
+            "global options:\n" + _columns(GLOBAL_OPTIONS),
+            f"`{prog} COMMAND --help` shows the options of a command and their defaults.",
+        ]
+    )
+
+
+def _columns(rows: Mapping[str, str]) -> str:
+    width = max(map(len, rows)) + 2
+    return "\n".join(f"  {name:<{width}}{description}" for name, description in rows.items())
+
+
+def _answer_without_command(switches: list[str], help_text: str) -> int:
     switch = switches[0] if switches else "--help"
     if switch in ("-h", "--help"):
         sys.stdout.write(help_text + "\n")
     elif switch in ("-V", "--version"):
         sys.stdout.write(f"trafo {trafo.__version__}\n")
     else:
-        raise ConfigError(f"unknown flag {switch}", hint="flags of a verb come after it")
+        raise ConfigError(f"unknown flag {switch}", hint="flags of a command come after it")
     return DONE
 
 
@@ -77,8 +99,8 @@ def _run(verb: Verb, arguments: list[str], prog: str) -> int:
     module = import_module(verb.module)
     try:
         options = _options(module, arguments, prog)
-    except SystemExit:  # --help has been printed
-        return DONE
+    except SystemExit as stop:  # --help has been printed
+        return REFUSED if stop.code else DONE
     return module.run(options) or DONE
 
 

@@ -1,10 +1,10 @@
-"""The table of what `trafo` can do: verb -> module and description.
+"""The commands of `trafo`: verb -> module and description.
 
-Listing the verbs must not import them, so the table holds the modules' names. A module offers
+`trafo --help` must not import them, so the table holds the modules' names. A module offers
 
 - `Options`: a frozen, keyword-only dataclass, one docstring per field; its flags and help, and
 - `run(options) -> int | None`: does it; a number is the exit code; and, if flags alone do not say
-  it all (there is a config file, a run),
+  everything (there is a config file, a run),
 - `parse(arguments, prog)`: what `run` gets, in place of `Options`.
 """
 
@@ -33,25 +33,25 @@ class Group:
 Table = Mapping[str, Verb | Group]
 
 TOKENIZER = Group(
-    "train tokenizers and use them",
+    "train and use tokenizers",
     {
         "train": Verb("trafo.cli.tokenizer.train", "learn a vocabulary from text"),
         "encode": Verb("trafo.cli.tokenizer.encode", "turn text into ids"),
         "decode": Verb("trafo.cli.tokenizer.decode", "turn ids back into text"),
-        "report": Verb("trafo.cli.tokenizer.report", "measure what a tokenizer does to a text"),
-        "convert": Verb("trafo.cli.tokenizer.convert", "read one file format and write another"),
+        "report": Verb("trafo.cli.tokenizer.report", "measure a tokenizer on a text"),
+        "convert": Verb("trafo.cli.tokenizer.convert", "convert between file formats"),
     },
 )
 
 VERBS: Table = {
-    "demo": Verb("trafo.cli.demo", "the main job on a corpus that is already on this machine"),
+    "demo": Verb("trafo.cli.demo", "the whole way from text to a model, on Python's own sources"),
     "tokenizer": TOKENIZER,
     "train": Verb("trafo.cli.train", "train a language model on text"),
-    "resume": Verb("trafo.cli.resume", "go on with a run, bit for bit as if it had not stopped"),
-    "eval": Verb("trafo.cli.eval", "measure a model: loss, perplexity, bits per byte"),
-    "generate": Verb("trafo.cli.generate", "let a model continue a text"),
-    "runs": Verb("trafo.cli.runs", "list the runs with their losses"),
-    "plot": Verb("trafo.cli.plot", "draw the losses of one run, or of several together"),
-    "verify-resume": Verb("trafo.cli.verify_resume", "prove that a killed run goes on exactly"),
-    "account": Verb("trafo.cli.account", "what a model costs: FLOPs, memory, time"),
+    "resume": Verb("trafo.cli.resume", "resume a run from its newest checkpoint, bit for bit"),
+    "eval": Verb("trafo.cli.eval", "evaluate a model: loss, perplexity, bits per byte"),
+    "generate": Verb("trafo.cli.generate", "generate text from a prompt"),
+    "runs": Verb("trafo.cli.runs", "list runs and their losses"),
+    "plot": Verb("trafo.cli.plot", "plot the losses of one run or several"),
+    "verify-resume": Verb("trafo.cli.verify_resume", "prove that a killed run resumes exactly"),
+    "account": Verb("trafo.cli.account", "what a model costs: parameters, FLOPs, memory, time"),
 }

@@ -7,9 +7,8 @@ Later sources win. A key or flag that does not exist, or a value of the wrong ty
 that loading it gives the same tree again. This package knows no component: any dataclass will do.
 """
 
-from trafo.config.fields import Setting, fields_table, nearest
+from trafo.config.fields import Setting, fields_table
 from trafo.config.flags import parse_flags
-from trafo.config.load import load
-from trafo.config.to_yaml import to_yaml
+from trafo.config.load import load, to_yaml
 
-__all__ = ["Setting", "fields_table", "load", "nearest", "parse_flags", "to_yaml"]
+__all__ = ["Setting", "fields_table", "load", "parse_flags", "to_yaml"]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
 import inspect
 import re
 import textwrap
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 REQUIRED = dataclasses.MISSING
@@ -70,12 +69,6 @@ def type_name(hint: object) -> str:
     """The annotation without the modules: `int`, `Path | None`, `'sum' | 'mean'`."""
     name = re.sub(r"\b(?:\w+\.)+", "", inspect.formatannotation(hint))
     return re.sub(r"Literal\[(.*?)\]", lambda match: match[1].replace(", ", " | "), name)
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that `name` was probably meant to be."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return matches[0] if matches else None
 
 
 def _default(field: dataclasses.Field[Any]) -> object:

@@ -1,22 +1,25 @@
-"""Command-line flags -> dataclass, by tyro; its complaints come back as one-line `ConfigError`s."""
+"""Command-line flags -> dataclass, by tyro; what it refuses comes back as a one-line `ConfigError`.
+
+A switch (a `bool`) is turned on by `--x` or `--x true`, and off by `--no-x` or `--x false`.
+"""
 
 from __future__ import annotations
 
-import io
-import re
-from collections.abc import Sequence
-from contextlib import redirect_stderr
-from itertools import dropwhile, takewhile
-from typing import TypeVar
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from itertools import takewhile
+from typing import TYPE_CHECKING, TypeVar
 
-from trafo.config.fields import fields_table, nearest
-from trafo.errors import ConfigError, TrafoError
+from trafo.config.fields import fields_table
+from trafo.errors import ConfigError, TrafoError, did_you_mean
+
+if TYPE_CHECKING:
+    from tyro._arguments import ArgumentDefinition
+    from tyro._errors import ParseErrorEvent
 
 T = TypeVar("T")
-
-_ANSI_COLOUR = re.compile(r"\x1b\[[\d;]*m")
-_RULE_OR_BORDER = re.compile(r"[-─╰╯]*")
-_BAD_VALUE = re.compile(r"Error parsing (--\S+): (.*)")
 
 
 def parse_flags(
@@ -28,21 +31,45 @@ def parse_flags(
     """
     import tyro
 
-    base = tyro.MISSING_NONPROP if default is None else default
-    complaint = io.StringIO()
-    try:
-        with redirect_stderr(complaint):
-            parsed: tuple[T, list[str]] = tyro.cli(
-                cls, args=list(flags), default=base, prog=prog, return_unknown_args=True
-            )
-    except SystemExit as stop:
-        if not stop.code:
-            raise
-        raise _refusal(cls, flags, stop, complaint.getvalue()) from None
+    with _one_line_errors(cls, flags):
+        parsed: tuple[T, list[str]] = tyro.cli(
+            cls,
+            args=list(_spelled_out(cls, flags)),
+            default=tyro.MISSING_NONPROP if default is None else default,
+            prog=prog,
+            return_unknown_args=True,
+        )
     instance, unknown = parsed
     if unknown:
         raise _unknown(cls, unknown)
     return instance
+
+
+def _spelled_out(cls: type, flags: Sequence[str]) -> Iterator[str]:
+    """Switches with a value as tyro knows them: `--x true` is `--x`, `--x=false` is `--no-x`."""
+    negations = _negations(cls)
+    rest = list(flags)
+    while rest:
+        flag = rest.pop(0)
+        name, equals, value = flag.partition("=")
+        name = name.replace("_", "-")
+        if name in negations:
+            if not equals and rest and rest[0].lower() in ("true", "false"):
+                value = rest.pop(0)
+            if value and value.lower() not in ("true", "false"):
+                raise ConfigError(f"{name}: expected true or false, got {value!r}")
+            flag = negations[name] if value.lower() == "false" else name
+        yield flag
+
+
+def _negations(cls: type) -> dict[str, str]:
+    """Each switch and what turns it off: `--model.tied-head`, `--model.no-tied-head`."""
+    switches = [setting.flag for setting in fields_table(cls) if setting.type == "bool"]
+    parts = [switch.removeprefix("--").rpartition(".") for switch in switches]
+    return {
+        switch: f"--{parent}{dot}no-{name}"
+        for switch, (parent, dot, name) in zip(switches, parts, strict=True)
+    }
 
 
 def _unknown(cls: type, arguments: Sequence[str]) -> ConfigError:
@@ -50,52 +77,68 @@ def _unknown(cls: type, arguments: Sequence[str]) -> ConfigError:
     if flag is None:
         return ConfigError(f"unexpected argument {arguments[0]!r}", hint="see --help")
     name = flag.partition("=")[0]
-    guess = nearest(name.replace("_", "-"), _known_flags(cls))
-    hint = f"did you mean {guess}?" if guess else "see --help for all of them"
+    known = [*(setting.flag for setting in fields_table(cls)), *_negations(cls).values()]
+    hint = did_you_mean(name.replace("_", "-"), known, "see --help for all flags")
     return ConfigError(f"unknown flag {name}", hint=hint)
 
 
-def _not_known(cls: type, flags: Sequence[str]) -> list[str]:
-    known = {*_known_flags(cls), "--help"}
-    names = (flag.partition("=")[0].replace("_", "-") for flag in flags if flag.startswith("--"))
-    return [name for name in names if name not in known]
+def _one_line_errors(cls: type, flags: Sequence[str]) -> AbstractContextManager[None]:
+    """Inside, whatever tyro refuses is raised as our own error instead of printed in a box."""
+    try:
+        from tyro._errors import on_parse_error
+    except ImportError:  # not a public interface yet: without it, the box must do
+        return nullcontext()
+    return on_parse_error(partial(_refuse, cls, flags))
 
 
-def _known_flags(cls: type) -> list[str]:
-    settings = fields_table(cls)
-    negations = [
-        re.sub(r"([^.]+)$", r"no-\1", setting.flag.removeprefix("--"))
-        for setting in settings
-        if setting.type == "bool"
-    ]
-    return [setting.flag for setting in settings] + ["--" + name for name in negations]
+def _refuse(cls: type, flags: Sequence[str], event: ParseErrorEvent) -> None:
+    from tyro import _errors as events
+
+    match event:
+        case events.InstantiationFailure(message=message, argument=argument):
+            raise _own_error() or _bad_value(cls, flags, argument, message)
+        case events.InvalidChoice(argument=argument, value=value, choices=choices):
+            hint = did_you_mean(value, choices)
+            raise ConfigError(f"{_name(argument)}: {value!r} is not a choice", hint=hint)
+        case events.BadValue(argument=argument):
+            raise ConfigError(f"{_name(argument)} needs a value", hint="see --help")
+        case events.MissingArgs(missing_arguments=missing, unrecognized_tokens=strays):
+            # A required flag that is misspelt looks missing; the misspelling says more.
+            if any(stray.startswith("-") for stray in strays):
+                raise _unknown(cls, strays)
+            names = ", ".join(_name(each.arg) for each in missing)
+            raise ConfigError(f"`{event.prog}` needs {names}", hint="see --help")
 
 
-def _refusal(cls: type, flags: Sequence[str], stop: SystemExit, box: str) -> TrafoError:
-    """The error behind tyro's exit: our own, raised by a dataclass, or the text in tyro's box."""
-    cause: BaseException | None = stop
-    while cause is not None:
-        if isinstance(cause, TrafoError):
-            return cause
+def _own_error() -> TrafoError | None:
+    """The error that a dataclass raised about itself, which tyro has wrapped in one of its own."""
+    cause = sys.exception()
+    while cause is not None and not isinstance(cause, TrafoError):
         cause = cause.__context__
-    text = _text_in_box(box)
-    bad_value = _BAD_VALUE.fullmatch(text)
-    if bad_value is None:
-        # A required flag that is misspelt looks missing; the misspelling says more.
-        if misspelt := _not_known(cls, flags):
-            return _unknown(cls, misspelt)
-        return ConfigError(text[:1].lower() + text[1:], hint="see --help")
+    return cause
+
+
+def _bad_value(
+    cls: type, flags: Sequence[str], argument: ArgumentDefinition | None, message: str
+) -> ConfigError:
+    name = "" if argument is None else _name(argument)
     types = {setting.flag: setting.type for setting in fields_table(cls)}
-    flag, reason = bad_value.groups()
-    return ConfigError(f"{flag}: expected {types.get(flag, 'another value')}, but {reason}")
+    if name not in types:
+        return ConfigError(f"{name}: {message}" if name else message, hint="see --help")
+    return ConfigError(f"{name}: expected {types[name]}, got {_given(name, flags)!r}")
 
 
-def _text_in_box(box: str) -> str:
-    """The message out of tyro's box: what stands between its title and the next rule.
+def _given(name: str, flags: Sequence[str]) -> str:
+    """The words after a flag."""
+    for i, flag in enumerate(flags):
+        head, equals, value = flag.partition("=")
+        if head.replace("_", "-") == name:
+            words = takewhile(lambda word: not word.startswith("--"), flags[i + 1 :])
+            return value if equals else " ".join(words)
+    return ""
 
-    On a terminal without UTF-8 the box has no sides, and a rule below the title.
-    """
-    lines = [line.strip(" │") for line in _ANSI_COLOUR.sub("", box).splitlines()]
-    after_title = dropwhile(_RULE_OR_BORDER.fullmatch, lines[1:])
-    message = takewhile(lambda line: not _RULE_OR_BORDER.fullmatch(line), after_title)
-    return " ".join(message).rstrip(".")
+
+def _name(argument: ArgumentDefinition) -> str:
+    """`--vocab-size`, or the word that help shows for a positional argument."""
+    positional = argument.lowered.metavar if argument.is_positional() else None
+    return str(positional or argument.display_name())

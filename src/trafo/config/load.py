@@ -1,12 +1,18 @@
-"""Defaults < YAML file < flags -> one instance of a dataclass."""
+"""Defaults < YAML file < flags -> one instance of a dataclass; and back to YAML."""
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trafo.config.flags import parse_flags
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 T = TypeVar("T")
 
@@ -23,6 +29,35 @@ def load(
     """
     if yaml_path is None:
         return parse_flags(cls, flags, prog=prog)
-    from trafo.config.yaml_file import draft_from_yaml  # OmegaConf takes a while to import
+    from trafo.config.yaml_file import draft, read_yaml  # OmegaConf takes a while to import
 
-    return parse_flags(cls, flags, default=draft_from_yaml(cls, Path(yaml_path)), prog=prog)
+    base = draft(cls, read_yaml(Path(yaml_path)), str(yaml_path))
+    return parse_flags(cls, flags, default=base, prog=prog)
+
+
+def to_yaml(instance: DataclassInstance) -> str:
+    """Every setting of the tree, the defaults included: defaults may change, a run must not."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_yaml(OmegaConf.create(_plain(instance)))
+
+
+def _plain(value: object) -> Any:
+    """The value in words that YAML has."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [field.name for field in dataclasses.fields(value) if field.init]
+        return {name: _plain(getattr(value, name)) for name in fields}
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, Path):
+        return _escape(str(value))
+    return _escape(value) if isinstance(value, str) else value
+
+
+def _escape(text: str) -> str:
+    """`${` would be read as an interpolation: a backslash before it, and earlier ones doubled."""
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)

@@ -1,4 +1,4 @@
-"""YAML file -> a dataclass with the file's values over its defaults. OmegaConf does the work.
+"""YAML file -> a dataclass with the file's values over its defaults, by OmegaConf.
 
 Keys are checked here, so that the error can name the nearest known one; types are checked by
 OmegaConf, which also fills in interpolations such as `${model.d_model}`.
@@ -15,21 +15,14 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from trafo.config.fields import fields_table, is_dataclass_type, nearest, type_name, typed_fields
-from trafo.errors import ConfigError
+from trafo.config.fields import fields_table, is_dataclass_type, type_name, typed_fields
+from trafo.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
 Tree = Mapping[str, Any]
 
 
-def draft_from_yaml(cls: type[T], path: Path) -> T:
-    """An instance for `parse_flags` to start from; see `_draft` for what it is not."""
-    values = _read(path)
-    _check_keys(cls, values, str(path))
-    return _draft(cls, _merge(cls, values, str(path)), str(path))
-
-
-def _read(path: Path) -> Tree:
+def read_yaml(path: Path) -> Tree:
     """The file as plain dicts and lists."""
     try:
         loaded = OmegaConf.load(path)
@@ -42,6 +35,15 @@ def _read(path: Path) -> Tree:
     if not isinstance(plain, dict):
         raise ConfigError("is a list, expected `key: value` lines", where=str(path))
     return {str(key): value for key, value in plain.items()}
+
+
+def draft(cls: type[T], values: Tree, where: str) -> T:
+    """An instance with `values` over its defaults, for `parse_flags` to start from.
+
+    It has not checked itself yet, see `_draft`. `where` names the file in errors.
+    """
+    _check_keys(cls, values, where)
+    return _draft(cls, _merge(cls, values, where), where)
 
 
 def _check_keys(cls: type, values: Tree, where: str, prefix: str = "") -> None:
@@ -61,14 +63,11 @@ def _check_keys(cls: type, values: Tree, where: str, prefix: str = "") -> None:
 
 
 def _advice(cls: type, name: str, prefix: str) -> str:
-    """The nearest name beside the wrong one, else the same name further down, else all names."""
+    """The same name further down, else the nearest one beside the wrong one, else all names."""
     siblings = [field.name for field, _ in typed_fields(cls)]
-    keys_below = [setting.key for setting in fields_table(cls)]
-    namesakes = [key for key in keys_below if key.endswith(f".{name}")]
-    guesses = [guess for guess in (nearest(str(name), siblings), *namesakes) if guess]
-    if guesses:
-        return f"did you mean {prefix}{guesses[0]}?"
-    return f"known here: {', '.join(siblings)}"
+    known = [*siblings, *(setting.key for setting in fields_table(cls))]
+    hint = did_you_mean(name, known, f"known here: {', '.join(siblings)}")
+    return hint.replace("did you mean ", f"did you mean {prefix}")
 
 
 def _merge(cls: type, values: Tree, where: str) -> DictConfig:
@@ -113,7 +112,7 @@ def _draft(cls: type[T], tree: DictConfig, where: str, prefix: str = "") -> T:
     """An instance with the values of `tree` that has not checked itself yet.
 
     tyro takes its defaults from an instance, and a real one might refuse what the flags are about
-    to mend, or lack what they are about to give.
+    to correct, or lack what they are about to give.
     """
     draft = object.__new__(cls)
     for field, hint in typed_fields(cls):

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trafo.config import nearest, parse_flags
-from trafo.errors import ConfigError
+from trafo.config import parse_flags
+from trafo.errors import ConfigError, did_you_mean
 from trafo.models import CONFIGS, PRESETS, ModelConfig, config_from, model_name
 
 _FILE_ENDINGS = (".yaml", ".yml")
@@ -31,9 +31,8 @@ def _by_name(name: str) -> ModelConfig:
         return PRESETS[name]
     if name in CONFIGS:
         return CONFIGS[name]()
-    known = list(dict.fromkeys([*PRESETS, *CONFIGS]))
-    guess = nearest(name, known)
-    hint = f"did you mean {guess}?" if guess else f"there are {', '.join(known)}, or a YAML file"
+    known = dict.fromkeys([*PRESETS, *CONFIGS])
+    hint = did_you_mean(name, known, f"choose one of {', '.join(known)}, or a YAML file")
     raise ConfigError(f"unknown model {name!r}", hint=hint)
 
 
