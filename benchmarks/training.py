@@ -21,12 +21,11 @@ from trafo.data.prepare import DataConfig
 from trafo.runtime.progress import set_quiet
 from trafo.train.build import Training, build
 from trafo.train.config import TrainConfig, WatchConfig
-from trafo.train.folder import RunFolder
+from trafo.train.distributed import Ranks
 from trafo.train.loop import Trainer
 from trafo.train.plan import Plan
-from trafo.train.ranks import Ranks
-from trafo.train.reporter import Reporter
-from trafo.train.state import State
+from trafo.train.report import Reporter
+from trafo.train.run import RunFolder, State
 
 STEPS = 10
 MANY = 1_000_000

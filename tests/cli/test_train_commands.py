@@ -223,7 +223,7 @@ def test_mistakes_of_resume_leave_the_run_as_it_was(
 
 
 def test_two_cannot_train_in_one_folder(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from trafo.train.folder import RunFolder
+    from trafo.train.run import RunFolder
 
     with RunFolder(trained / "runs" / "mine").hold():
         assert "runs/mine" in refusal(["resume", "runs/mine", "--quiet"], capsys)

@@ -4,18 +4,17 @@ import pytest
 import torch
 
 from trafo.errors import MissingPackageError
-from trafo.train import session
-from trafo.train.board import WeightsAndBiases
+from trafo.train import start
 from trafo.train.build import build
-from trafo.train.metrics import read_metrics
-from trafo.train.ranks import Ranks
+from trafo.train.distributed import Ranks
+from trafo.train.metrics import WeightsAndBiases, read_metrics
 
 
 def test_tensorboard_shows_what_the_metrics_say(make_config):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     config = make_config(watch__tensorboard=True, steps=4)
-    assert session.train(config) == 0
+    assert start.train(config) == 0
     events = EventAccumulator(str(config.out / "tensorboard"))
     events.Reload()
     for kind in ("train", "validation"):

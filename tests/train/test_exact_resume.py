@@ -16,7 +16,7 @@ from tests.train.conftest import MakeConfig
 
 from trafo.checkpoint import store
 from trafo.config import to_yaml
-from trafo.train import loop, session
+from trafo.train import loop, start
 from trafo.train.metrics import read_metrics
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -37,11 +37,11 @@ def test_the_instant_of_a_kill_does_not_matter(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, variant: dict[str, Any]
 ) -> None:
     straight = make_config("straight", **variant)
-    assert session.train(straight) == 0
+    assert start.train(straight) == 0
     for at_step in random.Random(len(variant)).sample(range(12), 2):
         broken = make_config(f"broken-{at_step}", **variant)
         _train_until(broken, at_step, monkeypatch)
-        assert session.resume(broken.out or "") == 0
+        assert start.resume(broken.out or "") == 0
         assert_same_run(straight.out, broken.out)
 
 
@@ -56,22 +56,22 @@ def test_a_kill_in_the_middle_of_saving_leaves_the_checkpoint_before(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
     straight = make_config("straight")
-    session.train(straight)
+    start.train(straight)
     broken = make_config("broken")
     with monkeypatch.context() as patch:
         saved = _kill_while_writing(patch, file, at_save=3)
         with pytest.raises(Killed):
-            session.train(broken)
+            start.train(broken)
         assert saved == [0, 3, 6]
     assert broken.out is not None
     assert store.CheckpointStore(broken.out / "checkpoints").steps() == [0, 3]
-    session.resume(broken.out)
+    start.resume(broken.out)
     assert_same_run(straight.out, broken.out)
 
 
 def test_kill_9_at_random_instants(make_config: MakeConfig, tmp_path: Path) -> None:
     straight, broken = make_config("straight", steps=60), make_config("broken", steps=60)
-    session.train(straight)
+    start.train(straight)
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(to_yaml(broken))
     assert broken.out is not None
@@ -120,7 +120,7 @@ def _train_until(config: Any, at_step: int, monkeypatch: pytest.MonkeyPatch) -> 
 
         patch.setattr(loop.Reporter, "step", die)
         with pytest.raises(Killed):
-            session.train(config)
+            start.train(config)
 
 
 def _kill_while_writing(patch: pytest.MonkeyPatch, file: str, at_save: int) -> list[int]:

@@ -17,11 +17,11 @@ from trafo.checkpoint.store import CheckpointStore
 from trafo.config import to_yaml
 from trafo.errors import ConfigError
 from trafo.optim.config import ScheduleConfig
-from trafo.train import session
+from trafo.train import start
 from trafo.train.build import build
 from trafo.train.config import TrainConfig
+from trafo.train.distributed import Ranks
 from trafo.train.metrics import read_metrics
-from trafo.train.ranks import Ranks
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 SECONDS = 240.0
@@ -115,10 +115,10 @@ def test_two_processes_learn_what_one_learns_and_one_goes_on_from_there(
 ) -> None:
     halfway["machine__parallel"] = parallel
     one, two = make_config("one", **halfway), make_config("two", steps=6, **halfway)
-    session.train(one)
+    start.train(one)
     on_two(two, tmp_path)
     assert CheckpointStore((two.out or tmp_path) / "checkpoints").steps() == [0, 6]
-    session.resume(two.out or "", make_config("two", **halfway))
+    start.resume(two.out or "", make_config("two", **halfway))
     assert_close(one, two)
 
 
@@ -129,7 +129,7 @@ def test_two_processes_go_on_from_what_one_has_saved(
     """With FSDP, where each must find its own part in what is whole; Muon keeps other things."""
     halfway |= {"machine__parallel": "fsdp", "optimizer__name": "muon"}
     one, half = make_config("one", **halfway), make_config("half", steps=6, **halfway)
-    session.train(one)
-    session.train(half)
+    start.train(one)
+    start.train(half)
     on_two(half, tmp_path, "resume", str(half.out), "--steps", "12")
     assert_close(one, half)

@@ -16,8 +16,8 @@ from tests.train.test_exact_resume import assert_same_run
 from trafo.checkpoint.store import CheckpointStore
 from trafo.cli.main import main
 from trafo.config import to_yaml
-from trafo.train import session
-from trafo.train.interruption import Interruption, interruptions
+from trafo.train import start
+from trafo.train.loop import Interruption, interruptions
 from trafo.train.metrics import read_metrics
 
 TRAFO = [sys.executable, "-m", "trafo"]
@@ -53,7 +53,7 @@ def test_interrupted_runs_are_saved_and_resume_exactly(
         make_config(name, steps=STEPS, checkpoint__every=STEPS, watch__evaluate_every=STEPS)
         for name in ("straight", "broken")
     )
-    session.train(straight)
+    start.train(straight)
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(to_yaml(broken))
     assert broken.out is not None

@@ -10,11 +10,11 @@ from tests.train.conftest import MakeConfig
 
 from trafo.checkpoint.store import CheckpointStore
 from trafo.optim.config import ScheduleConfig
-from trafo.train import session
+from trafo.train import start
 from trafo.train.build import build
 from trafo.train.config import TrainConfig
+from trafo.train.distributed import Ranks
 from trafo.train.metrics import Record, read_metrics
-from trafo.train.ranks import Ranks
 
 
 def records(config: TrainConfig, kind: str) -> list[Record]:
@@ -51,7 +51,7 @@ def test_the_loss_on_unseen_text_falls(make_config: MakeConfig) -> None:
         watch__evaluate_tokens=2000,
         checkpoint__every=60,
     )
-    assert session.train(config) == 0
+    assert start.train(config) == 0
     measured = [record["loss"] for record in records(config, "validation")]
     assert measured == sorted(measured, reverse=True)
     assert records(config, "train")[0]["loss"] == pytest.approx(math.log(300), abs=1e-4)
@@ -65,7 +65,7 @@ def test_what_was_measured_can_be_measured_again(make_config: MakeConfig) -> Non
     from trafo.evaluate import byte_lengths, evaluate_ids
 
     config = make_config(watch__evaluate_tokens=500)
-    session.train(config)
+    start.train(config)
     bundle = load_bundle(config.out or Path())
     dataset = prepare(config.text, config.data, 300)
     found = evaluate_ids(
@@ -85,7 +85,7 @@ def test_samples_are_written_on_the_way(
     make_config: MakeConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = make_config(watch__sample_every=6, watch__prompt="def ", watch__sample_tokens=5)
-    session.train(config)
+    start.train(config)
     written = ((config.out or Path()) / "samples.txt").read_text()
     assert written.startswith("--- step 6 ---\ndef ")
     assert "--- step 12 ---\ndef " in written
@@ -94,7 +94,7 @@ def test_samples_are_written_on_the_way(
 
 def test_norms_are_recorded_when_asked_for(make_config: MakeConfig) -> None:
     config = make_config(watch__norms=True, watch__log_every=4)
-    session.train(config)
+    start.train(config)
     found = records(config, "train")
     assert [record["step"] for record in found] == [1, 4, 8, 12]
     for record in found:
@@ -107,7 +107,7 @@ def test_norms_are_recorded_when_asked_for(make_config: MakeConfig) -> None:
 def test_the_best_checkpoint_is_the_one_that_was_measured_best(make_config: MakeConfig) -> None:
     """Validated after steps 2, 4, ..., saved after 3, 6, ...: only 6 and 12 were both."""
     config = make_config(watch__evaluate_every=2, checkpoint__every=3, checkpoint__keep=9)
-    assert session.train(config) == 0
+    assert start.train(config) == 0
     losses = {record["step"]: record["loss"] for record in records(config, "validation")}
     assert config.out is not None
     best = CheckpointStore(config.out / "checkpoints").best_step

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from tests.train.conftest import MakeConfig
 
 from trafo.optim.config import ScheduleConfig
-from trafo.train import session
-from trafo.train.budget import seconds_per_step
+from trafo.train import start
 from trafo.train.build import build
 from trafo.train.config import CheckpointConfig, TrainConfig, WatchConfig
+from trafo.train.distributed import Ranks
 from trafo.train.metrics import read_metrics
-from trafo.train.plan import Plan, steps_that_fit
-from trafo.train.ranks import Ranks
+from trafo.train.plan import Plan, seconds_per_step, steps_that_fit
 
 positive = st.integers(1, 10_000)
 
@@ -87,7 +86,7 @@ def test_a_run_with_a_budget_ends_at_the_floor(make_config: MakeConfig, schedule
         watch__log_every=7,
     )
     started = time.perf_counter()
-    assert session.train(config) == 0
+    assert start.train(config) == 0
     assert time.perf_counter() - started < 30
     assert config.out is not None
     records = [r for r in read_metrics(config.out / "metrics.jsonl") if r["kind"] == "train"]

@@ -19,7 +19,7 @@ from trafo.checkpoint.store import CheckpointStore
 from trafo.cli.main import main
 from trafo.config import to_yaml
 from trafo.errors import InputError
-from trafo.train import session
+from trafo.train import start
 from trafo.train.config import TrainConfig
 from trafo.train.metrics import read_metrics
 from trafo.train.objective import NextTokenLoss
@@ -101,7 +101,7 @@ def test_a_last_checkpoint_that_cannot_be_saved_is_an_error(
     assert said[-1].startswith("error: ")
     assert "no space left on device" in said[-1]
     assert steps_saved(config) == [6, 9]
-    assert session.resume(config.out or "") == 0  # when there is space again
+    assert start.resume(config.out or "") == 0  # when there is space again
     assert steps_saved(config) == [9, 12]
 
 
@@ -135,7 +135,7 @@ def test_what_the_system_itself_refuses_is_said_as_well(
             return save(self, step, *args, **kwargs)
 
     monkeypatch.setattr(CheckpointStore, "save", limited)
-    assert session.train(config) == 0
+    assert start.train(config) == 0
     said = capsys.readouterr().err
     assert "file too large" in said
     assert "not saved at step 6; the checkpoint of step 3 stays" in said
@@ -164,10 +164,10 @@ def test_a_loss_that_is_no_number_sends_back_once(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     straight, config = make_config("straight"), make_config("config")
-    assert session.train(straight) == 0
+    assert start.train(straight) == 0
     capsys.readouterr()
     not_a_number_at(monkeypatch, 8)
-    assert session.train(config) == 0
+    assert start.train(config) == 0
     said = capsys.readouterr().err
     assert said.count("step 8: loss nan") == 1
     assert "back to step 6, going on with other batches" in said
@@ -182,11 +182,11 @@ def test_one_that_went_back_resumes_exactly_too(
 ) -> None:
     whole, halves = make_config("whole"), make_config("halves")
     not_a_number_at(monkeypatch, 5, 12 + 2 + 5)  # each time at step 5; 2 steps are made again
-    session.train(whole)
-    assert session.train(halves) == 0
+    start.train(whole)
+    assert start.train(halves) == 0
     assert steps_saved(halves) == [9, 12]
     store.shutil.rmtree(make_config("halves").out / "checkpoints" / "step-00000012")  # type: ignore[operator]
-    assert session.resume(halves.out or "") == 0
+    assert start.resume(halves.out or "") == 0
     assert batches(whole) == batches(halves)
 
 
@@ -219,7 +219,7 @@ def test_a_gradient_that_is_no_number_counts_as_well(
     monkeypatch.setattr(NextTokenLoss, "forward", steep)
     config = make_config()
     with pytest.raises(InputError, match=r"step 1: loss \d.*gradient norm (nan|inf)"):
-        session.train(config)
+        start.train(config)
     weights = CheckpointStore((config.out or Path()) / "checkpoints").newest().snapshot.weights
     assert all(tensor.isfinite().all() for tensor in weights.values())
 
@@ -228,7 +228,7 @@ def test_a_spike_is_reported_and_training_goes_on(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     not_a_number_at(monkeypatch, 6, add=3.0)
-    assert session.train(make_config()) == 0
+    assert start.train(make_config()) == 0
     said = capsys.readouterr().err
     assert said.count("the loss jumped from about") == 1
     assert "step 6: the loss jumped from about 5." in said
@@ -240,7 +240,7 @@ def test_data_that_has_changed_is_not_trained_on(
     text = tmp_path / "own.txt"
     text.write_text("one two three " * 500)
     config = make_config(text=(str(text),))
-    session.train(config)
+    start.train(config)
     text.write_text("one two three " * 501)
     with pytest.raises(InputError, match="not what this run was trained on"):
-        session.resume(config.out or "")
+        start.resume(config.out or "")

@@ -13,7 +13,7 @@ from trafo.cli import verify_resume as command
 from trafo.cli.main import main
 from trafo.config import to_yaml
 from trafo.errors import TrafoError
-from trafo.train import session, verify
+from trafo.train import start, verify
 from trafo.train.verify import Verdict, verify_resume
 
 Harm = Callable[["verify._Session"], None]
@@ -41,11 +41,11 @@ def verdict_after(
     """The verdict on two runs, in this process, of which one is tampered with before the end."""
 
     def finish(self: verify._Session, *_: object) -> None:
-        session.train(self.config)
+        start.train(self.config)
 
     def judge(harm: Harm) -> Verdict:
         def finish_harmed(self: verify._Session, *_: object) -> Iterator[int]:
-            session.train(self.config)
+            start.train(self.config)
             harm(self)
             return iter([2])
 

@@ -56,8 +56,8 @@ def run(options: Options) -> int:
     from trafo.data.prepare import prepare
     from trafo.runtime.console import show
     from trafo.runtime.sizes import format_size
-    from trafo.train.folder import RunFolder
-    from trafo.train.session import resume, train
+    from trafo.train.run import RunFolder
+    from trafo.train.start import resume, train
 
     steps = Steps(4)
     text = _text(options)

@@ -25,8 +25,8 @@ def run(options: Options) -> None:
     """Read, draw, say where it is."""
     from trafo.runtime.console import show
     from trafo.train.curve import draw_curves
-    from trafo.train.folder import RunFolder
     from trafo.train.metrics import read_metrics
+    from trafo.train.run import RunFolder
 
     folders = [RunFolder.existing(path) for path in options.runs]
     runs = {str(folder.path): read_metrics(folder.metrics) for folder in folders}

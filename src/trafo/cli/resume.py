@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trafo.errors import ConfigError
 from trafo.train.config import TrainConfig as Options
-from trafo.train.folder import RunFolder
-from trafo.train.session import resume
+from trafo.train.run import RunFolder
+from trafo.train.start import resume
 
 __all__ = ["Options", "parse", "run"]
 

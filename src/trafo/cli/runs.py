@@ -47,8 +47,8 @@ def _runs(folder: Path) -> list[Path]:
 
 def _row(path: Path) -> dict[str, Any]:
     """The last of everything that was recorded."""
-    from trafo.train.folder import RunFolder
     from trafo.train.metrics import read_metrics
+    from trafo.train.run import RunFolder
 
     metrics = RunFolder(path).metrics
     records = read_metrics(metrics) if metrics.exists() else []

@@ -24,6 +24,6 @@ def parse(arguments: list[str], prog: str) -> Options:
 
 def run(options: Options) -> int:
     """Train, and say how it went."""
-    from trafo.train.session import train
+    from trafo.train.start import train
 
     return train(options)

@@ -51,7 +51,7 @@ def run(options: Options) -> int:
 def _config(options: Options) -> TrainConfig:
     from trafo.config import load
     from trafo.train.config import TrainConfig
-    from trafo.train.folder import CONFIG
+    from trafo.train.run import CONFIG
 
     path = options.config
     path = path / CONFIG if path.is_dir() else path

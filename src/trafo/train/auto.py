@@ -23,7 +23,7 @@ from trafo.runtime.console import say
 from trafo.runtime.sizes import format_duration, format_size, parse_duration
 from trafo.tokenizer import TokenFile, Tokenizer, expand_paths
 from trafo.train.config import TrainConfig
-from trafo.train.ranks import is_first_process
+from trafo.train.distributed import is_first_process
 
 SECONDS = 600.0
 """how long a run takes that nobody has given a budget"""

@@ -16,9 +16,8 @@ from trafo.models import CausalLM, build_model
 from trafo.optim.config import build_optimizers
 from trafo.runtime.seed import seed_everything
 from trafo.train.config import TrainConfig
+from trafo.train.distributed import Ranks, compiled, distribute
 from trafo.train.objective import NextTokenLoss
-from trafo.train.parallel import compiled, distribute
-from trafo.train.ranks import Ranks
 from trafo.train.step import Stepper
 
 
@@ -48,7 +47,7 @@ def build(config: TrainConfig, ranks: Ranks) -> Training:
     model = build_model(config.lm, device=device)
     assert isinstance(model, CausalLM)
     loss = NextTokenLoss(model, getattr(torch, config.machine.dtype))
-    objective = distribute(loss, ranks, config.machine.parallel)
+    objective = distribute(loss, model.layers, ranks, config.machine.parallel)
     if config.machine.compile:
         objective = compiled(objective)
     optimizers = build_optimizers(model, config.optimizer)

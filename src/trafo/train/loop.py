@@ -7,7 +7,11 @@ happens when: validation, samples, checkpoints, going back, leaving.
 from __future__ import annotations
 
 import dataclasses
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter
+from types import FrameType
 
 from trafo.checkpoint.bundle import describe_model
 from trafo.checkpoint.snapshot import restore, take
@@ -15,15 +19,51 @@ from trafo.checkpoint.store import CheckpointStore
 from trafo.errors import InputError, StorageError
 from trafo.runtime.console import say
 from trafo.train.build import Training
-from trafo.train.folder import RunFolder
-from trafo.train.interruption import Interruption, interruptions
 from trafo.train.plan import time_to_train
-from trafo.train.reporter import Reporter
-from trafo.train.state import State, check_same_data
+from trafo.train.report import Reporter
+from trafo.train.run import RunFolder, State, check_same_data
 from trafo.train.step import StepResult
 from trafo.train.validation import validate
 
 DONE = 0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interruption:
+    """Whether somebody wants this to end."""
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+
+    def __bool__(self) -> bool:
+        return self.signal is not None
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell reports a program that a signal has ended: 130 or 143."""
+        assert self.signal is not None
+        return 128 + int(self.signal)
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None:
+            raise KeyboardInterrupt
+        self.signal = signal.Signals(number)
+
+
+@contextmanager
+def interruptions() -> Iterator[Interruption]:
+    """Take note of signals within the block, and handle them as before after it."""
+    interruption = Interruption()
+    try:
+        before = {number: signal.signal(number, interruption.note) for number in _SIGNALS}
+    except ValueError:  # not in the main thread, which is the only one that may
+        yield interruption
+        return
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Trainer:

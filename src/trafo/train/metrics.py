@@ -1,4 +1,6 @@
-"""metrics.jsonl: what happened at which step, one JSON object a line.
+"""Numbers by step: metrics.jsonl, TensorBoard, and Weights & Biases if asked.
+
+metrics.jsonl says what happened at which step, one JSON object a line:
 
 {"step": 20, "kind": "train", "loss": 5.1, "lr": 0.001, "grad_norm": 0.9, "tokens_per_second": 9000}
 {"step": 20, "kind": "validation", "loss": 5.2, "bits_per_byte": 2.3, "seconds": 12.5}
@@ -9,11 +11,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from trafo.errors import MissingPackageError
 from trafo.runtime.atomic import atomic_write, storage_errors
+from trafo.runtime.console import say
 
 Record = dict[str, Any]
+
+_NOT_CURVES = ("step", "kind", "batch")
 
 
 class MetricsFile:
@@ -53,3 +59,71 @@ def _records(path: Path) -> Iterator[Record]:
                 continue
             if isinstance(record, dict) and isinstance(record.get("step"), int):
                 yield record
+
+
+class Board(Protocol):
+    """Somewhere to show numbers by step."""
+
+    def add(self, record: Record) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def open_boards(
+    folder: Path, step: int, *, tensorboard: bool, wandb: str | None, settings: dict[str, Any]
+) -> list[Board]:
+    """Those that were asked for; `step` is the first that is new."""
+    boards: list[Board] = []
+    if tensorboard:
+        try:
+            boards.append(TensorBoard(folder, step))
+        except ImportError:
+            say("no TensorBoard events: the package tensorboard is not installed")
+    if wandb is not None:
+        boards.append(WeightsAndBiases(wandb, settings))
+    return boards
+
+
+class TensorBoard:
+    """Event files in the run's folder."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        # What was written of later steps, before a kill, is hidden from view.
+        self._writer = SummaryWriter(str(folder), purge_step=step or None)
+
+    def add(self, record: Record) -> None:
+        for name, value in _curves(record).items():
+            self._writer.add_scalar(name, value, record["step"])
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WeightsAndBiases:
+    """A run in a project at Weights & Biases."""
+
+    def __init__(self, project: str, settings: dict[str, Any]) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise MissingPackageError(
+                "watch.wandb needs the package wandb", hint="pip install wandb, or leave it out"
+            ) from error
+        self._run = wandb.init(project=project, config=settings)
+
+    def add(self, record: Record) -> None:
+        self._run.log(_curves(record), step=record["step"])
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def _curves(record: Record) -> dict[str, float]:
+    """`train/loss`, `validation/bits_per_byte` and so on."""
+    return {
+        f"{record['kind']}/{name}": value
+        for name, value in record.items()
+        if name not in _NOT_CURVES and isinstance(value, int | float)
+    }

@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
 
+from trafo.checkpoint.snapshot import Snapshot, restore, take
+from trafo.runtime.progress import progress
 from trafo.runtime.sizes import parse_duration
+from trafo.train.build import Training
 from trafo.train.config import TrainConfig
 
 _VALIDATIONS, _SAMPLES, _CHECKPOINTS, _LOOKS = 20, 4, 10, 50
@@ -18,6 +23,8 @@ _VALIDATION_SHARE = 0.015
 _FORWARD_COST = 1 / 3  # of a training step
 # What the end takes: the last validation, checkpoint and picture.
 _RESERVE = 0.03
+# What trying steps may take: seconds, a share of the budget, steps.
+_LONGEST, _SHARE, _MOST_STEPS = 10.0, 0.02, 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,3 +81,30 @@ def steps_that_fit(seconds: float, seconds_per_step: float) -> int:
 def time_to_train(budget: str) -> float:
     """Seconds of a budget, without what the end takes."""
     return parse_duration(budget) * (1 - _RESERVE)
+
+
+def seconds_per_step(training: Training, budget: float) -> float:
+    """The median of several steps, in at most 2 % of the budget; at least two are taken."""
+    before = _copy(take(training.model, training.optimizers))
+    seconds: list[float] = []
+    end = perf_counter() + min(_LONGEST, _SHARE * budget)
+    with progress("trying steps", unit="steps") as bar:
+        # The first step is slower (memory, compiling): it does not count.
+        while len(seconds) < 2 or (perf_counter() < end and len(seconds) < _MOST_STEPS):
+            start = perf_counter()
+            training.stepper.run(0, rate_factor=1.0)
+            seconds.append(perf_counter() - start)
+            bar.advance()
+            if training.ranks.world > 1 and len(seconds) >= 3:
+                break  # every rank must take as many as the others
+    restore(before, training.model, training.optimizers)
+    return training.ranks.agree(median(seconds[1:]))
+
+
+def _copy(snapshot: Snapshot) -> Snapshot:
+    """Tensors that training does not change."""
+    return dataclasses.replace(
+        snapshot,
+        weights={name: tensor.clone() for name, tensor in snapshot.weights.items()},
+        moments={name: tensor.clone() for name, tensor in snapshot.moments.items()},
+    )

@@ -20,8 +20,7 @@ from torch.optim import Optimizer
 from trafo.data.windows import WindowSampler
 from trafo.optim import clip_gradients
 from trafo.optim.config import set_rates
-from trafo.train.parallel import gradients_stay_here
-from trafo.train.ranks import Ranks
+from trafo.train.distributed import Ranks, gradients_stay_here
 
 
 @dataclass(frozen=True)

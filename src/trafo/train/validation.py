@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from trafo.evaluate import Evaluation, byte_lengths, evaluate_ids
+from trafo.models import CausalLM
 from trafo.train.build import Training
+from trafo.train.distributed import whole_model
 from trafo.train.plan import Plan
-from trafo.train.whole import whole_model
 
 _LAST_TAKES = 10
 
@@ -16,8 +17,8 @@ def validate(training: Training, plan: Plan, *, is_last: bool) -> tuple[float, E
     Every rank learns the loss; only the first has the rest.
     """
     config = training.config
-    model = whole_model(training)
-    if model is None:
+    model = whole_model(training.model, config.lm, training.ranks)
+    if not isinstance(model, CausalLM):
         return training.ranks.agree(0.0), None
     num_ids = plan.evaluate_tokens
     if is_last and config.watch.evaluate_tokens is None:

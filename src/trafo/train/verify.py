@@ -23,8 +23,8 @@ from trafo.config import to_yaml
 from trafo.errors import TrafoError
 from trafo.runtime.progress import Bar, progress
 from trafo.train.config import CheckpointConfig, TrainConfig, WatchConfig
-from trafo.train.folder import RunFolder
 from trafo.train.metrics import read_metrics
+from trafo.train.run import RunFolder
 
 _PATIENCE = 600.0
 _LOOK_EVERY = 0.02

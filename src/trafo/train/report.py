@@ -11,16 +11,16 @@ from trafo.account import Workload, account
 from trafo.account.peak import measured_peak_flops
 from trafo.errors import StorageError
 from trafo.evaluate import Evaluation
+from trafo.models import CausalLM
 from trafo.runtime.console import say
 from trafo.runtime.progress import Bar, progress
 from trafo.runtime.sizes import format_duration
-from trafo.train.board import Board, open_boards
 from trafo.train.curve import draw_curve
-from trafo.train.metrics import MetricsFile, Record, read_metrics
+from trafo.train.distributed import whole_model
+from trafo.train.metrics import Board, MetricsFile, Record, open_boards, read_metrics
 from trafo.train.norms import NormWatch
 from trafo.train.samples import write_sample
 from trafo.train.step import StepResult
-from trafo.train.whole import whole_model
 
 if TYPE_CHECKING:
     from trafo.train.loop import Trainer
@@ -142,8 +142,8 @@ class Reporter:
     def sample(self) -> None:
         """Let the model write something."""
         training = self.trainer.training
-        model = whole_model(training)
-        if model is None:
+        model = whole_model(training.model, training.config.lm, training.ranks)
+        if not isinstance(model, CausalLM):
             return
         try:
             write_sample(training, model, self.trainer.folder.samples, self.trainer.state.step)

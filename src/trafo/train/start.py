@@ -10,14 +10,12 @@ from trafo.checkpoint.store import CheckpointStore
 from trafo.errors import ConfigError, TrafoError
 from trafo.runtime.console import say
 from trafo.runtime.sizes import format_duration
-from trafo.train.budget import seconds_per_step
 from trafo.train.build import Training, build
 from trafo.train.config import TrainConfig
-from trafo.train.folder import RunFolder
+from trafo.train.distributed import Ranks, ranks
 from trafo.train.loop import DONE, Trainer
-from trafo.train.plan import Plan, steps_that_fit, time_to_train
-from trafo.train.ranks import Ranks, ranks
-from trafo.train.state import State
+from trafo.train.plan import Plan, seconds_per_step, steps_that_fit, time_to_train
+from trafo.train.run import RunFolder, State
 from trafo.train.summary import summary
 
 

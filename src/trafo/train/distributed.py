@@ -1,0 +1,164 @@
+"""One training in several processes: `torchrun` starts them, each with a rank.
+
+Without torchrun there is one rank, number 0, and nothing here does anything. On CPUs the ranks talk
+through gloo. DDP copies the model to each rank, FSDP2 gives each a part of it; gradients come out
+averaged over the ranks in both. The loss of a rank is therefore multiplied by their number, and
+what is averaged is the gradient of the whole batch (see `step.py`). What torch has for this takes
+seconds to import, and is imported only where there are several ranks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import (
+    ReduceOp,
+    all_reduce,
+    barrier,
+    broadcast,
+    destroy_process_group,
+    init_process_group,
+)
+from torch.nn import Module
+
+from trafo.checkpoint.snapshot import restore_weights, take_weights
+from trafo.models import ModelConfig, build_model
+from trafo.optim.sharded import is_sharded
+from trafo.train.config import Parallel
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """How many processes work together, and which one this is."""
+
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0
+
+    @property
+    def is_first(self) -> bool:
+        """The one that writes files and talks to people."""
+        return self.rank == 0
+
+    def add_up(self, value: Tensor) -> Tensor:
+        """The sum over all ranks, in place; every rank must ask."""
+        if self.world > 1:
+            all_reduce(value)
+        return value
+
+    def largest(self, value: int) -> int:
+        """The largest of all ranks' values; every rank must ask."""
+        if self.world == 1:
+            return value
+        shared = torch.tensor(value)
+        all_reduce(shared, ReduceOp.MAX)
+        return int(shared)
+
+    def agree(self, value: float) -> float:
+        """The first rank's value, on every rank."""
+        if self.world == 1:
+            return value
+        shared = torch.tensor(value, dtype=torch.float64)
+        broadcast(shared, src=0)
+        return float(shared)
+
+    def agree_on(self, text: str) -> str:
+        """The first rank's text, on every rank."""
+        if self.world == 1:
+            return text
+        data = torch.tensor(list(text.encode()), dtype=torch.uint8)
+        length = torch.tensor(len(data))
+        broadcast(length, src=0)
+        if not self.is_first:
+            data = torch.empty(int(length), dtype=torch.uint8)
+        broadcast(data, src=0)
+        return bytes(data.tolist()).decode()
+
+    def wait(self) -> None:
+        """Until every rank is here."""
+        if self.world > 1:
+            barrier()
+
+
+def is_first_process() -> bool:
+    """Whether this is the one that talks to people, asked before the ranks have met."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+@contextmanager
+def ranks() -> Iterator[Ranks]:
+    """Join the others that torchrun has started, and leave them at the end."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1 or "RANK" not in os.environ:
+        yield Ranks()
+        return
+    init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        yield Ranks(int(os.environ["RANK"]), world, local)
+    finally:
+        destroy_process_group()
+
+
+def distribute(
+    objective: Module, blocks: Iterable[Module], ranks: Ranks, parallel: Parallel
+) -> Module:
+    """The objective as each rank runs it; with one rank, itself. FSDP gathers block by block."""
+    if ranks.world == 1:
+        return objective
+    device = next(objective.parameters()).device
+    if parallel == "ddp":
+        from torch.nn.parallel import DistributedDataParallel
+
+        ids = [ranks.local_rank] if device.type == "cuda" else None
+        return DistributedDataParallel(objective, device_ids=ids)
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device.type, (ranks.world,))
+    for block in blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(objective, mesh=mesh)
+    return objective
+
+
+@contextmanager
+def gradients_stay_here(objective: Any, stay: bool) -> Iterator[None]:
+    """Put off the exchange of gradients between ranks: all but the last of accumulated parts."""
+    # By what they offer: with one rank there is neither, and nothing to import.
+    if stay and hasattr(objective, "no_sync"):
+        with objective.no_sync():
+            yield
+    elif stay and hasattr(objective, "set_requires_gradient_sync"):
+        objective.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            objective.set_requires_gradient_sync(True)
+    else:
+        yield
+
+
+def compiled(objective: Module) -> Module:
+    """Compiled when it first runs."""
+    wrapped = torch.compile(objective)
+    assert isinstance(wrapped, Module)
+    return wrapped
+
+
+def whole_model(model: Module, config: ModelConfig, ranks: Ranks) -> Module | None:
+    """The model itself, or a copy put together from its parts. All ranks ask, the first gets it."""
+    if not is_sharded(next(model.parameters())):
+        return model if ranks.is_first else None
+    weights = take_weights(model)
+    if not ranks.is_first:
+        return None
+    copy = build_model(config)
+    restore_weights(weights, copy)
+    return copy
