@@ -79,7 +79,7 @@ def test_a_damaged_one_is_passed_over(run: Path, capsys: pytest.CaptureFixture[s
 )
 def test_what_describes_no_model_is_refused(run: Path, about: dict[str, object]) -> None:
     save(run, 3, about)
-    with pytest.raises(FormatError, match="describes no model"):
+    with pytest.raises(FormatError, match="does not describe a model"):
         load_bundle(run / "checkpoints" / "step-00000003")
 
 
@@ -92,7 +92,7 @@ def test_a_model_larger_than_its_weights_is_refused_before_it_is_built(run: Path
 
 
 @pytest.mark.parametrize(
-    ("path", "complaint"), [("nowhere", "no such run"), ("empty", "is no run, checkpoint or")]
+    ("path", "complaint"), [("nowhere", "no such run"), ("empty", "not a run, a checkpoint or")]
 )
 def test_other_folders_are_refused(tmp_path: Path, path: str, complaint: str) -> None:
     (tmp_path / "empty").mkdir()

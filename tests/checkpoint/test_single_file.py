@@ -1,4 +1,4 @@
-"""Saving and loading a model with its optimizer: exact, and harmless from strangers."""
+"""A model with its optimizer in one file: exact, and harmless from strangers."""
 
 import io
 import pickle
@@ -39,11 +39,13 @@ def make_optimizer(kind: str, model: TransformerLM) -> torch.optim.Optimizer:
         return AdamW(model.parameters(), lr=0.01, betas=(0.8, 0.9))
     if kind == "sgd":
         return SGD(model.parameters(), lr=0.1)
+    if kind == "torch's adamw":
+        return torch.optim.AdamW(model.parameters(), lr=0.01, betas=(0.8, 0.9))
     return Muon([p for p in model.parameters() if p.ndim == 2])
 
 
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("kind", ["adamw", "sgd", "muon"])
+@pytest.mark.parametrize("kind", ["adamw", "sgd", "muon", "torch's adamw"])
 @pytest.mark.parametrize("in_memory", [False, True])
 def test_training_goes_on_bit_for_bit(
     kind: str, tied: bool, in_memory: bool, tmp_path: Path
@@ -84,7 +86,7 @@ class Malicious:
 def test_what_is_no_checkpoint_is_refused_and_runs_nothing(data: bytes) -> None:
     model = small_model()
     before = [parameter.clone() for parameter in model.parameters()]
-    with pytest.raises(FormatError, match="no checkpoint"):
+    with pytest.raises(FormatError, match="not a checkpoint"):
         load_checkpoint(io.BytesIO(data), model, AdamW(model.parameters()))
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
@@ -103,3 +105,29 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
     other = torch.nn.Linear(2, 2)
     with pytest.raises(FormatError, match="does not fit"):
         load_checkpoint(tmp_path / "c", other, AdamW(other.parameters()))
+
+
+def test_another_optimizer_is_refused(tmp_path: Path) -> None:
+    model = small_model()
+    save_checkpoint(model, AdamW(model.parameters()), 1, tmp_path / "c")
+    split = [{"params": [parameter]} for parameter in model.parameters()]
+    with pytest.raises(FormatError, match=r"does not fit this optimizer: 1 groups, not \d+"):
+        load_checkpoint(tmp_path / "c", model, AdamW(split))
+
+
+def test_parameters_of_another_model_are_not_forgotten_silently(tmp_path: Path) -> None:
+    model, other = small_model(), small_model()
+    optimizer = AdamW([*model.parameters(), *other.parameters()])
+    with pytest.raises(FormatError, match="not the model's"):
+        save_checkpoint(model, optimizer, 1, tmp_path / "c")
+
+
+def test_the_callers_random_numbers_are_left_alone(tmp_path: Path) -> None:
+    model = small_model()
+    optimizer = AdamW(model.parameters())
+    save_checkpoint(model, optimizer, 1, tmp_path / "c")
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    load_checkpoint(tmp_path / "c", model, optimizer)
+    assert torch.rand(3).equal(expected)

@@ -117,7 +117,7 @@ def spoil(key: str, value: Tensor | None, part: str = "weights") -> Snapshot:
     ("change", "complaint"),
     [
         (("lm_head.weight", None), r"lm_head\.weight is missing"),
-        (("lm_head.bias", torch.zeros(1)), r"lm_head\.bias is not known here"),
+        (("lm_head.bias", torch.zeros(1)), r"lm_head\.bias is unknown here"),
         (("lm_head.weight", torch.zeros(2, 3)), r"lm_head\.weight is \(2, 3\), not \(19, 16\)"),
         (("lm_head.bias/m", torch.zeros(1), "moments"), r"a state for lm_head\.bias"),
         (("lm_head.weight/m", torch.zeros(2, 3), "moments"), r"lm_head\.weight/m is \(2, 3\)"),

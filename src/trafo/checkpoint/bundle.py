@@ -1,4 +1,4 @@
-"""A folder -> a model and the tokenizer that goes with it: all that is needed to use a run.
+"""A folder -> a model and its tokenizer: all that is needed to use a run.
 
 A folder may be a run (its newest checkpoint is taken), one checkpoint of a run, or a Hugging Face
 folder with a `tokenizer.json` beside its weights.
@@ -47,9 +47,9 @@ def load_bundle(path: str | Path, *, best: bool = False) -> Bundle:
         model = load_hugging_face(path).eval()
         return Bundle(model, Tokenizer.load(path), path)
     if not path.exists():
-        raise InputError("no such run", where=str(path), hint="`trafo runs` lists what there is")
+        raise InputError("no such run", where=str(path), hint="`trafo runs` lists the runs")
     raise InputError(
-        "is no run, checkpoint or Hugging Face folder",
+        "not a run, a checkpoint or a Hugging Face folder",
         where=str(path),
         hint="give the folder that `trafo train` wrote",
     )
@@ -73,7 +73,7 @@ def _from_checkpoint(path: Path, tokenizer: Path) -> Bundle:
     try:
         config = config_from(about["name"], about["fields"])
     except (KeyError, TypeError, ConfigError) as error:
-        raise FormatError(f"describes no model: {error}", where=str(path)) from None
+        raise FormatError(f"does not describe a model: {error}", where=str(path)) from None
     # A few bytes from a stranger must not make us ask for more memory than the weights take.
     check_weights(weights, build_model(config, device="meta"))
     model = build_model(config)

@@ -1,12 +1,13 @@
-"""A model and its optimizer <-> one file, without pickle.
+"""A model and its optimizer <-> one file, for training loops of one's own; no pickle.
 
-The file is safetensors: named tensors and a JSON header, nothing that could run. Tensors are
+The file is safetensors: named tensors and a JSON header, nothing that could run. The tensors are
+those of a snapshot,
 
-    model.<parameter>              as in the model's state dict
-    optimizer.<index>.<name>       what the optimizer keeps for parameter <index>
+    model.<parameter>              the weights
+    optimizer.<parameter>/<key>    what the optimizer keeps for a parameter
 
-and everything else (the iteration, hyperparameters, numbers such as AdamW's t, names that share
-one tensor) stands as JSON in the header.
+and everything else (the iteration, hyperparameters, numbers such as AdamW's t) is JSON in the
+header. The random number generator is the caller's own: it is neither saved nor changed.
 """
 
 from __future__ import annotations
@@ -19,86 +20,62 @@ from typing import IO, Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn import Module
+from torch.optim import Optimizer
 
+from trafo.checkpoint.snapshot import GENERATOR, Snapshot, restore, take
 from trafo.errors import FormatError
 from trafo.runtime.atomic import atomic_write, storage_errors
 
-_FORMAT = "trafo checkpoint 1"
+_FORMAT = "trafo single-file checkpoint 1"
+_MODEL, _OPTIMIZER = "model.", "optimizer."
 
 File = str | Path | IO[bytes]
 
 
-def save_checkpoint(
-    model: nn.Module, optimizer: torch.optim.Optimizer, iteration: int, out: File
-) -> None:
+def save_checkpoint(model: Module, optimizer: Optimizer, iteration: int, out: File) -> None:
     """Write model, optimizer and iteration to a path (replaced as a whole) or an open file."""
-    tensors, aliases = _without_shared(
-        {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    )
-    state = optimizer.state_dict()
-    numbers: dict[str, dict[str, Any]] = {}
-    for index, values in state["state"].items():
-        for name, value in values.items():
-            if isinstance(value, Tensor):
-                tensors[f"optimizer.{index}.{name}"] = value.contiguous()
-            else:
-                numbers.setdefault(str(index), {})[name] = value
+    snapshot = take(model, [optimizer])
+    del snapshot.moments[GENERATOR]
+    tensors = {_MODEL + name: tensor for name, tensor in snapshot.weights.items()}
+    tensors |= {_OPTIMIZER + name: tensor for name, tensor in snapshot.moments.items()}
     about = {
         "iteration": iteration,
-        "aliases": aliases,
-        "numbers": numbers,
-        "groups": state["param_groups"],
+        "numbers": snapshot.numbers,
+        "groups": [_hyperparameters(group) for group in optimizer.param_groups],
     }
     data = save(tensors, {"format": _FORMAT, "about": json.dumps(about)})
     if isinstance(out, str | Path):
-        with atomic_write(Path(out)) as file:
+        with atomic_write(out) as file:
             file.write(data)
     else:
         out.write(data)
 
 
-def load_checkpoint(src: File, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+def load_checkpoint(src: File, model: Module, optimizer: Optimizer) -> int:
     """Restore both from a path or an open file; returns the iteration."""
-    where = str(src) if isinstance(src, str | Path) else getattr(src, "name", "the file")
     if isinstance(src, str | Path):
-        with storage_errors(Path(src), "reading"):
+        where = str(src)
+        with storage_errors(src, "reading"):
             data = Path(src).read_bytes()
     else:
-        data = src.read()
-    about, tensors = _parse(data, str(where))
-    for name, other in about["aliases"].items():
-        tensors[name] = tensors[other]
-    prefix = "model."
+        where, data = str(getattr(src, "name", "the file")), src.read()
+    about, tensors = _parse(data, where)
+    moments = _below(_OPTIMIZER, tensors) | {GENERATOR: torch.get_rng_state()}
     try:
-        model.load_state_dict(
-            {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
-        )
-        optimizer.load_state_dict(
-            {"state": _optimizer_state(about, tensors), "param_groups": _groups(about)}
-        )
-    except (RuntimeError, ValueError) as error:
-        raise FormatError(
-            f"does not fit this model or optimizer: {str(error).splitlines()[0]}",
-            where=str(where),
-            hint="build them from the config that the checkpoint was made with",
-        ) from error
-    return int(about["iteration"])
-
-
-def _without_shared(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Each tensor once, and which names are others' (a tied head is the embedding)."""
-    first_name: dict[tuple[int, tuple[int, ...]], str] = {}
-    once: dict[str, Tensor] = {}
-    aliases: dict[str, str] = {}
-    for name, tensor in tensors.items():
-        place = tensor.data_ptr(), tuple(tensor.shape)
-        if tensor.numel() and place in first_name:
-            aliases[name] = first_name[place]
-        else:
-            first_name[place] = name
-            once[name] = tensor.contiguous()
-    return once, aliases
+        groups, saved_groups = optimizer.param_groups, about["groups"]
+        if len(groups) != len(saved_groups):
+            what = f"does not fit this optimizer: {len(saved_groups)} groups, not {len(groups)}"
+            raise FormatError(what)
+        restore(Snapshot(_below(_MODEL, tensors), moments, about["numbers"]), model, [optimizer])
+        for group, saved in zip(groups, saved_groups, strict=True):
+            group.update(_with_tuples(saved))
+        return int(about["iteration"])
+    except FormatError as error:
+        raise FormatError(error.what, where=where, hint=error.hint) from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise _refused(where) from error
 
 
 def _parse(data: bytes, where: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -109,28 +86,26 @@ def _parse(data: bytes, where: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
             raise ValueError(header["format"])
         return json.loads(header["about"]), load(data)
     except (struct.error, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise FormatError(
-            "is no checkpoint of trafo, or is damaged",
-            where=where,
-            hint="use the checkpoint before it",
-        ) from error
+        raise _refused(where) from error
 
 
-def _groups(about: dict[str, Any]) -> list[dict[str, Any]]:
-    """The parameter groups; JSON knows no tuples, and no hyperparameter but `params` is a list."""
-    return [
-        {k: tuple(v) if isinstance(v, list) and k != "params" else v for k, v in group.items()}
-        for group in about["groups"]
-    ]
+def _refused(where: str) -> FormatError:
+    what = "not a checkpoint of trafo's save_checkpoint, or damaged"
+    return FormatError(what, where=where, hint="use the checkpoint before it")
 
 
-def _optimizer_state(about: dict[str, Any], tensors: dict[str, Tensor]) -> dict[int, Any]:
-    state: dict[int, dict[str, Any]] = {}
-    for index, numbers in about["numbers"].items():
-        state.setdefault(int(index), {}).update(numbers)
-    for name, tensor in tensors.items():
-        kind, _, rest = name.partition(".")
-        if kind == "optimizer":
-            index, _, key = rest.partition(".")
-            state.setdefault(int(index), {})[key] = tensor
-    return state
+def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
+
+
+def _hyperparameters(group: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in group.items() if name != "params"}
+
+
+def _with_tuples(group: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no tuples, and no hyperparameter is a list."""
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in group.items()}

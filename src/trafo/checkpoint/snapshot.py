@@ -1,8 +1,8 @@
-"""A model and its optimizers <-> named tensors and numbers, whole, wherever they are sharded.
+"""A model and its optimizers <-> named tensors and numbers, in one piece even if sharded.
 
 Everything is named after the parameter it belongs to. Under FSDP a parameter is a `DTensor` of
 which each rank holds a part: `take` puts the parts together (all ranks must call it), `restore`
-deals them out again. So what two ranks have written one rank can read, and the reverse.
+splits them again. So one rank can read what two ranks have written, and the reverse.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from torch.optim import Optimizer
 from trafo.errors import FormatError
 from trafo.optim import sharded
 
-_RNG = "rng/torch"
+GENERATOR = "rng/torch"
+"""where the moments hold the state of torch's random number generator"""
 
 
 @dataclass
 class Snapshot:
-    """What has to be kept of a training besides its config."""
+    """What a training has learned so far: all that its optimizers need to continue."""
 
     weights: dict[str, Tensor]
     """the model's state dict; a tensor that two names share is there once"""
     moments: dict[str, Tensor]
-    """`<parameter>/<key>` of each tensor an optimizer keeps, and the state of the generator"""
+    """`<parameter>/<key>` of each tensor an optimizer keeps, and the random generator's state"""
     numbers: dict[str, Any] = field(default_factory=dict)
     """`<parameter>/<key>` of each number an optimizer keeps, such as AdamW's t"""
 
 
 def take(model: Module, optimizers: Iterable[Optimizer]) -> Snapshot:
-    """All of it on the CPU; perhaps the live tensors: write them before training goes on."""
-    snapshot = Snapshot(take_weights(model), {_RNG: torch.get_rng_state()})
+    """All on the CPU. They may be the live tensors: write them before training continues."""
+    snapshot = Snapshot(take_weights(model), {GENERATOR: torch.get_rng_state()})
     for name, state in _states_by_name(model, optimizers):
         for key, value in state.items():
             if isinstance(value, Tensor):
@@ -51,7 +52,7 @@ def restore(snapshot: Snapshot, model: Module, optimizers: Iterable[Optimizer]) 
     """Put everything back in its place."""
     restore_weights(snapshot.weights, model)
     moments = dict(snapshot.moments)
-    _restore_generator(moments.pop(_RNG, torch.empty(0)))
+    _restore_generator(moments.pop(GENERATOR, torch.empty(0)))
     owners = _optimizers_by_name(model, optimizers)
     parameters = dict(model.named_parameters())
     for optimizer in {id(owner): owner for owner in owners.values()}.values():
@@ -59,12 +60,12 @@ def restore(snapshot: Snapshot, model: Module, optimizers: Iterable[Optimizer]) 
     for place, value in (moments | snapshot.numbers).items():
         name, _, key = place.rpartition("/")
         if name not in owners:
-            raise FormatError(f"the checkpoint has a state for {name}, the optimizer does not")
+            raise FormatError(f"the checkpoint has a state for {name}, the optimizer has not")
         state = owners[name].state[parameters[name]]
         if isinstance(value, Tensor):
             if value.shape not in ((), parameters[name].shape):
                 raise FormatError(f"{place} is {tuple(value.shape)}, which does not fit {name}")
-            value = _dealt_out(value.to(parameters[name].device), parameters[name])
+            value = _split(value.to(parameters[name].device), parameters[name])
         state[key] = value
 
 
@@ -72,7 +73,7 @@ def _restore_generator(state: Tensor) -> None:
     try:
         torch.set_rng_state(state)
     except (TypeError, RuntimeError):
-        raise FormatError(f"the checkpoint's {_RNG} is no state of torch's generator") from None
+        raise FormatError(f"{GENERATOR} is not a state of torch's random generator") from None
 
 
 @torch.no_grad()
@@ -80,11 +81,11 @@ def restore_weights(weights: dict[str, Tensor], model: Module) -> None:
     """Fill the model's own tensors; every one must be there in its shape."""
     check_weights(weights, model)
     for name, tensor in _own_tensors(model).items():
-        tensor.copy_(_dealt_out(weights[name].to(tensor.device), tensor))
+        tensor.copy_(_split(weights[name].to(tensor.device), tensor))
 
 
 def check_weights(weights: dict[str, Tensor], model: Module) -> None:
-    """Refuse weights that do not fit; a model on the device `meta` is enough to find out."""
+    """Refuse weights that do not fit; a model on the `meta` device is enough to find out."""
     if problem := _difference(weights, _own_tensors(model)):
         raise FormatError(
             f"does not fit this model: {problem}",
@@ -109,7 +110,7 @@ def _difference(theirs: dict[str, Tensor], own: dict[str, Tensor]) -> str | None
     if missing := sorted(own.keys() - theirs.keys()):
         return f"{missing[0]} is missing"
     if unknown := sorted(theirs.keys() - own.keys()):
-        return f"{unknown[0]} is not known here"
+        return f"{unknown[0]} is unknown here"
     for name, tensor in own.items():
         if tensor.shape != theirs[name].shape:
             return f"{name} is {tuple(theirs[name].shape)}, not {tuple(tensor.shape)}"
@@ -134,18 +135,21 @@ def _optimizers_by_name(model: Module, optimizers: Iterable[Optimizer]) -> dict[
         for group in optimizer.param_groups
         for parameter in group["params"]
     }
-    return {
+    owners = {
         name: owner[id(parameter)]
         for name, parameter in model.named_parameters()
         if id(parameter) in owner
     }
+    if len(owners) < len(owner):
+        raise FormatError("the optimizer has parameters that are not the model's")
+    return owners
 
 
 def _whole(tensor: Tensor) -> Tensor:
     return sharded.whole(tensor.detach()).cpu().contiguous()
 
 
-def _dealt_out(whole: Tensor, like: Tensor) -> Tensor:
+def _split(whole: Tensor, like: Tensor) -> Tensor:
     """This rank's part, where `like` is sharded and the value belongs to all of it."""
     if not sharded.is_sharded(like) or whole.shape != like.shape:
         return whole

@@ -1,15 +1,15 @@
-"""The checkpoints of a run: a folder for each, complete or not there, checked when read.
+"""The checkpoints of a run: a folder for each, complete or absent, verified when read.
 
     checkpoints/
       step-00000500/
         model.safetensors      the weights; the header says which model they belong to
-        training.safetensors   what the optimizers keep, and the generator's state
-        state.json             numbers: the step, the plan, the optimizers' counters
+        training.safetensors   the optimizers' moments, and the random generator's state
+        state.json             the trainer's state, and the optimizers' counters
         manifest.json          written last: size and SHA-256 of each of the others
       best.json                which step was best so far
 
 A checkpoint is written beside the others, forced to disk and renamed. The newest few and the best
-one stay. Nothing is ever unpickled: the files are safetensors and JSON.
+one are kept. Nothing is ever unpickled: the files are safetensors and JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,7 +36,7 @@ from trafo.runtime.console import say
 MANIFEST = "manifest.json"
 _MODEL, _TRAINING, _STATE = "model.safetensors", "training.safetensors", "state.json"
 _BEST = "best.json"
-_FORMAT = "trafo checkpoint 1"
+_FORMAT = "trafo run checkpoint 2"
 _NAME = re.compile(r"step-(\d{8,})")
 _SYSTEM_ERROR = re.compile(r"os error (\d+)")
 _LEFTOVER = re.compile(r"\.step-\d{8,}\.[0-9a-f]+\.tmp")
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint, read and found sound."""
+    """One checkpoint, read and verified."""
 
     step: int
     path: Path
@@ -71,7 +71,7 @@ class CheckpointStore:
         *,
         is_best: bool = False,
     ) -> Path:
-        """Write a checkpoint, then let go of those that need not stay."""
+        """Write a checkpoint, then delete the old ones."""
         with storage_errors(self.folder, "making the folder"):
             self.folder.mkdir(parents=True, exist_ok=True)
         path = self.path(step)
@@ -83,16 +83,14 @@ class CheckpointStore:
         if is_best:
             with atomic_write(self.folder / _BEST, "w") as file:
                 json.dump({"step": step}, file)
-        self._forget_old()
+        self._forget_old(step)
         return path
 
     def steps(self) -> list[int]:
         """The steps of which there is a finished checkpoint, in order."""
-        if not self.folder.is_dir():
-            return []
         return sorted(
             int(match[1])
-            for path in self.folder.iterdir()
+            for path in self._entries()
             if (match := _NAME.fullmatch(path.name)) and (path / MANIFEST).is_file()
         )
 
@@ -106,7 +104,7 @@ class CheckpointStore:
         return step if step in self.steps() else None
 
     def newest(self) -> Checkpoint:
-        """The newest sound checkpoint; a damaged one is named and the one before it is taken."""
+        """The newest intact checkpoint; a damaged one is reported, and the one before it used."""
         return self.newest_read_by(read_checkpoint)
 
     def newest_read_by(self, read: Callable[[Path], T]) -> T:
@@ -115,11 +113,11 @@ class CheckpointStore:
             try:
                 return read(self.path(step))
             except FormatError as error:
-                say(f"{error}; going back to the checkpoint before it")
+                say(f"{error}; using the checkpoint before it")
         raise InputError(
-            "holds no checkpoint that can be used",
+            "no usable checkpoint",
             where=str(self.folder),
-            hint="start the training anew",
+            hint="start a new run",
         )
 
     def path(self, step: int) -> Path:
@@ -127,32 +125,23 @@ class CheckpointStore:
         return self.folder / f"step-{step:08d}"
 
     def remove_leftovers(self) -> None:
-        """Delete what a killed writer left behind. Only for the one who writes here."""
+        """Delete what a killed writer left. Only for the process that writes here."""
         for path in self._entries():
             unfinished = _NAME.fullmatch(path.name) and not (path / MANIFEST).is_file()
             if unfinished or _LEFTOVER.fullmatch(path.name):
                 shutil.rmtree(path, ignore_errors=True)
 
-    def forget_after(self, step: int) -> None:
-        """Delete the checkpoints of later steps: training goes another way from here."""
-        for later in self.steps():
-            if later > step:
-                self._remove(later)
-
-    def _forget_old(self) -> None:
-        steps = self.steps()
-        for step in steps[: -self.keep] if self.keep else []:
+    def _forget_old(self, newest: int) -> None:
+        # Later ones do not count: training came back from there because they are damaged.
+        steps = [step for step in self.steps() if step <= newest]
+        for step in steps[: -self.keep]:
             if step != self.best_step:
-                self._remove(step)
+                path = self.path(step)
+                (path / MANIFEST).unlink()  # now it no longer counts, whatever happens
+                shutil.rmtree(path, ignore_errors=True)
 
-    def _remove(self, step: int) -> None:
-        path = self.path(step)
-        (path / MANIFEST).unlink(missing_ok=True)  # from here on it is none, whatever happens
-        shutil.rmtree(path, ignore_errors=True)
-
-    def _entries(self) -> Iterator[Path]:
-        if self.folder.is_dir():
-            yield from list(self.folder.iterdir())
+    def _entries(self) -> list[Path]:
+        return list(self.folder.iterdir()) if self.folder.is_dir() else []
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
@@ -184,12 +173,12 @@ def _manifest(folder: Path, step: int) -> dict[str, Any]:
 def _read_manifest(path: Path) -> dict[str, Any]:
     manifest = _read_json(path / MANIFEST)
     if not _is_manifest(manifest, path.name):
-        raise FormatError("is no manifest of this checkpoint", where=str(path / MANIFEST))
+        raise FormatError("not the manifest of this checkpoint", where=str(path / MANIFEST))
     return manifest
 
 
 def _is_manifest(manifest: dict[str, Any], folder_name: str) -> bool:
-    """It has no checksum of its own: everything that is used of it is looked at."""
+    """It has no checksum of its own: everything that is used of it is checked."""
     try:
         files = [manifest["files"][name] for name in (_MODEL, _TRAINING, _STATE)]
         step, named = manifest["step"], _NAME.fullmatch(folder_name)
@@ -208,12 +197,12 @@ def _check_files(path: Path, manifest: dict[str, Any], only: str | None = None) 
     for name in (_MODEL, _TRAINING, _STATE) if only is None else (only,):
         file, expected = path / name, manifest["files"][name]
         if not file.is_file():
-            raise FormatError("is missing from the checkpoint", where=str(file))
+            raise FormatError("missing from the checkpoint", where=str(file))
         if file.stat().st_size != expected["bytes"]:
             what = f"has {file.stat().st_size:,} bytes, not {expected['bytes']:,}: it was cut off"
             raise FormatError(what, where=str(file))
         if _digest(file) != expected["sha256"]:
-            raise FormatError("is damaged: its checksum is wrong", where=str(file))
+            raise FormatError("damaged: wrong checksum", where=str(file))
 
 
 def _digest(path: Path) -> str:
@@ -227,7 +216,7 @@ def _read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, "pt") as file:
             model = json.loads(file.metadata()["model"])
     except (KeyError, TypeError, ValueError, SafetensorError):
-        raise FormatError("does not say which model it is of", where=str(path)) from None
+        raise FormatError("does not say which model it belongs to", where=str(path)) from None
     return tensors, model
 
 
@@ -235,7 +224,7 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         tensors: dict[str, Tensor] = load_file(path)
     except SafetensorError as error:
-        raise FormatError(f"is not safetensors: {error}", where=str(path)) from None
+        raise FormatError(f"not safetensors: {error}", where=str(path)) from None
     return tensors
 
 
@@ -245,7 +234,7 @@ def _write_tensors(
     try:
         save_file(tensors, path, metadata)
     except SafetensorError as error:
-        # The system's answer, such as a full disk, comes wrapped in words only.
+        # What the system said, such as a full disk, is only in the words of the message.
         if number := _SYSTEM_ERROR.search(str(error)):
             code = int(number[1])
             raise OSError(code, os.strerror(code)) from error
@@ -259,7 +248,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise FormatError("is not a JSON object", where=str(path))
+        raise FormatError("not a JSON object", where=str(path))
     return value
 
 
