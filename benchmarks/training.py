@@ -19,13 +19,13 @@ from model_peers import CONFIG
 from timing import compare
 from trafo.data.prepare import DataConfig
 from trafo.runtime.progress import set_quiet
-from trafo.train.build import Training, build
+from trafo.train.build import build
 from trafo.train.config import TrainConfig, WatchConfig
 from trafo.train.distributed import Ranks
 from trafo.train.loop import Trainer
-from trafo.train.plan import Plan
-from trafo.train.report import Reporter
-from trafo.train.run import RunFolder, State
+from trafo.train.plan import Clock, Plan
+from trafo.train.run import Run
+from trafo.train.step import Training
 
 STEPS = 10
 MANY = 1_000_000
@@ -48,12 +48,11 @@ def _training(folder: Path) -> Training:
 
 
 def _bare(training: Training):  # type: ignore[no-untyped-def]
-    stepper = training.stepper
-    ids, targets = stepper.sampler.batch(0)
+    batch = training.task.batch(0, 0, 0, 1, training.device)
 
     def run() -> None:
         for _ in range(STEPS):
-            (training.objective(ids, targets) / ids.numel()).backward()
+            (training.objective(*batch.inputs) / batch.num_targets).backward()
             for optimizer in training.optimizers:
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
@@ -65,19 +64,19 @@ def measure(rounds: int) -> None:
     set_quiet(True)
     with tempfile.TemporaryDirectory() as name:
         training = _training(Path(name))
-        plan = dataclasses.replace(Plan.of(training.config, MANY), checkpoint_every=MANY)
-        folder = RunFolder.new(training.config)
-        trainer = Trainer(training, folder, State(plan=plan), time.perf_counter())
-        with Reporter(trainer) as reporter:
+        plan = Plan.of(training.config, MANY, training.task)
+        plan = dataclasses.replace(plan, checkpoint_every=MANY)
+        trainer = Trainer(training, Run.new(training.config), Clock(), plan)
+        with trainer.listener.listening(trainer.state):
 
             def loop() -> None:
                 for _ in range(STEPS):
-                    trainer._advance(reporter)
+                    trainer.advance()
 
             compare(
                 "training: the loop with all it does, against the bare step",
                 {"trafo train": loop, "the bare step": _bare(training)},
-                amount=STEPS * training.config.tokens_per_step,
+                amount=STEPS * training.task.tokens_per_step,
                 unit="tokens",
                 rounds=rounds,
             )

@@ -39,7 +39,7 @@ def line(text, tmp_path):
 def test_from_text_to_a_model_that_writes(line, tmp_path, capsys):
     assert main(line) == 0
     shown = capsys.readouterr().out
-    for step in ("1/4  text", "2/4  tokenizer", "3/4  ids", "4/4  model"):
+    for step in ("1/4  text", "2/4  tokenizer", "3/4  tokens", "4/4  model"):
         assert step in shown
     assert "bits per byte" in shown
     assert "The model writes:" in shown

@@ -126,8 +126,8 @@ def test_evaluation_as_a_table(trafo, tmp_path):
     ("arguments", "complaint"),
     [
         (["--top-p", "2"], "top_p is 2.0; it must be more than 0 and at most 1"),
-        (["--prompt", "a", "--prompts", "b"], "--prompt and --prompts were given"),
-        (["--logprobs", "1"], "--logprobs is for --json"),
+        (["--prompt", "a", "--prompts", "b"], "both --prompt and --prompts are given"),
+        (["--logprobs", "1"], "--logprobs needs --json"),
         (["--prompts", "absent"], "absent: no such file"),
         (["--end-token", "</s>"], "the tokenizer has no special token '</s>'"),
     ],
@@ -146,8 +146,8 @@ def test_wrong_texts_get_one_line(trafo, tmp_path):
     tokens = encode_files(other, text, tmp_path / "a.tokens").path
     for arguments, complaint in [
         ([tokens], "made by another tokenizer"),
-        ([tokens, text], "a token file is evaluated alone"),
-        ([text, "--stride", "0"], "--stride 0 is too few"),
+        ([tokens, text], "one of them a token file"),
+        ([text, "--stride", "0"], "--stride is 0; it must be at least 1"),
         ([text, "--stride", "99"], "stride is 99; it must be from 1 to the context, 32"),
         ([tmp_path / "absent"], "no such file"),
     ]:
@@ -161,7 +161,7 @@ def test_wrong_texts_get_one_line(trafo, tmp_path):
     prompts = tmp_path / "bad.txt"
     prompts.write_bytes(b"a\xff")
     assert "not UTF-8: byte 0xff at offset 1" in trafo("generate", "--prompts", prompts)[2]
-    assert "holds no prompts" in trafo("generate", "--prompts", empty)[2]
+    assert "no prompts in it" in trafo("generate", "--prompts", empty)[2]
 
 
 def test_help_does_not_wait_for_torch():

@@ -110,7 +110,7 @@ MISTAKES = {
     "batch that cannot be split": (["--batch-size", "3", "--accumulate", "2"], "batch_size 3"),
     "seed below zero": (["--seed", "-1"], "seed is -1"),
     "all held out": (["--data.held-out", "1"], "data.held_out is 1"),
-    "nothing held out for a window": (["--data.held-out", "0.001"], "ids for validation"),
+    "nothing held out for a window": (["--data.held-out", "0.001"], "tokens for validation"),
     "heads that do not divide": (["--model.num-heads", "3"], "num_heads"),
     "device that is not there": (["--machine.device", "warp:9"], "machine.device is 'warp:9'"),
     "keeping no checkpoint": (["--checkpoint.keep", "0"], "checkpoint.keep is 0"),
@@ -127,7 +127,7 @@ def test_mistakes_are_refused_in_a_line_that_names_them(
     here: Path, capsys: pytest.CaptureFixture[str], flags: list[str], words: str
 ) -> None:
     Tokenizer({i: bytes([i]) for i in range(256)}, []).save(here / "wide")
-    assert words in refusal([*TRAIN[:3], *flags], capsys)
+    assert words in refusal([*TRAIN, *flags], capsys)
     assert not (here / "runs" / "mine").exists()
     assert not (here / "runs" / "latest").is_symlink()
 
@@ -196,7 +196,7 @@ def test_resume(trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch) 
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)  # the text was given as a relative path
     assert main(["resume", "../runs/latest", "--steps", "6", "--quiet"]) == 0
-    assert "going on at step 4 of 6" in capsys.readouterr().err
+    assert "resuming at step 4 of 6" in capsys.readouterr().err
     assert CheckpointStore(trained / "runs" / "mine" / "checkpoints").steps()[-1] == 6
 
 
@@ -206,7 +206,7 @@ def test_resume(trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch) 
         ([], "needs a run"),
         (["--steps", "5"], "needs a run"),
         (["runs/other"], "runs/other: no such run"),
-        (["cache"], "cache: is no run"),
+        (["cache"], "cache: not a run"),
         (["runs/mine", "--stepps", "5"], "--stepps"),
         (["runs/mine", "--model.d-model", "16"], "does not fit this model"),
         (["runs/mine", "--optimizer.name", "muon"], "optimizer.name is muon"),
@@ -223,9 +223,9 @@ def test_mistakes_of_resume_leave_the_run_as_it_was(
 
 
 def test_two_cannot_train_in_one_folder(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from trafo.train.run import RunFolder
+    from trafo.train.run import Run
 
-    with RunFolder(trained / "runs" / "mine").hold():
+    with Run(trained / "runs" / "mine").locked():
         assert "runs/mine" in refusal(["resume", "runs/mine", "--quiet"], capsys)
 
 
@@ -263,7 +263,7 @@ def test_plot(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "runs" / "mine" / "metrics.jsonl").write_text("")
     assert "nothing to draw" in refusal(["plot", "runs/mine"], capsys)
     (here / "runs" / "mine" / "metrics.jsonl").unlink()
-    assert "metrics.jsonl" in refusal(["plot", "runs/mine"], capsys)
+    assert "nothing to draw" in refusal(["plot", "runs/mine"], capsys)
 
 
 def test_verify_resume_refuses_nonsense(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

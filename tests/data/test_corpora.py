@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from trafo.data.corpora import END_OF_DOCUMENT, build_corpus, documents
+from trafo.data.corpora import build_corpus, documents
 from trafo.errors import InputError, StorageError
+from trafo.tokenizer import END_OF_TEXT
 
 
 @pytest.fixture(scope="module")
@@ -20,13 +21,13 @@ def test_it_is_large_and_clean_text(corpus):
     text = corpus.read_bytes().decode()
     assert len(text) > 3e6
     assert "\0" not in text
-    assert text.endswith(f"\n{END_OF_DOCUMENT}\n")
-    assert text.count(END_OF_DOCUMENT) == len(text.split(f"\n{END_OF_DOCUMENT}\n")) - 1
+    assert text.endswith(f"\n{END_OF_TEXT}\n")
+    assert text.count(END_OF_TEXT) == len(text.split(f"\n{END_OF_TEXT}\n")) - 1
     assert sorted(path.name for path in corpus.parent.iterdir()) == [corpus.name]
 
 
 def test_sources_and_documentation_are_whole_documents(corpus):
-    parts = corpus.read_text().split(f"\n{END_OF_DOCUMENT}\n")
+    parts = corpus.read_text().split(f"\n{END_OF_TEXT}\n")
     assert ast.__doc__ in "".join(parts)
     with open(ast.__file__) as file:  # noqa: PTH123
         assert file.read().strip() in parts
@@ -57,7 +58,7 @@ def test_what_is_taken_and_what_is_left_out(tmp_path):
         "site-packages/p.py": "no",
         "_sysconfigdata_linux.py": "no",
         "notes.txt": "no",
-        "c.py": f"no, it has {END_OF_DOCUMENT} itself",
+        "c.py": f"no, it has {END_OF_TEXT} itself",
         "d.py": "\n",
     }
     for name, text in files.items():
@@ -72,7 +73,7 @@ def test_what_is_taken_and_what_is_left_out(tmp_path):
 
 def test_any_part_is_like_the_whole(corpus):
     """What is code and what is prose must not stand apart: the end is held out in training."""
-    parts = corpus.read_text().split(END_OF_DOCUMENT)
+    parts = corpus.read_text().split(END_OF_TEXT)
     code = ["import " in part for part in parts]
     share = sum(code) / len(code)
     for quarter in range(4):
@@ -81,7 +82,7 @@ def test_any_part_is_like_the_whole(corpus):
 
 
 def test_a_python_without_sources(tmp_path):
-    with pytest.raises(InputError, match="came without the sources"):
+    with pytest.raises(InputError, match="came without the source code"):
         list(documents(tmp_path))
 
 

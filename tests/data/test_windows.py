@@ -65,7 +65,7 @@ def test_a_memory_map_is_read_only_where_needed(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("length", "batch", "message"),
-    [(400, 2, "400 ids are too few"), (0, 2, "context_length"), (5, 0, "batch_size")],
+    [(400, 2, "400 tokens are too few"), (0, 2, "context_length"), (5, 0, "batch_size")],
 )
 def test_what_does_not_fit_is_refused(length: int, batch: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):

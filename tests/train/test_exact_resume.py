@@ -17,7 +17,7 @@ from tests.train.conftest import MakeConfig
 from trafo.checkpoint import store
 from trafo.config import to_yaml
 from trafo.train import loop, start
-from trafo.train.metrics import read_metrics
+from trafo.train.metrics import Record, read_metrics
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "adamw on two threads": {"machine__threads": 2},
@@ -37,11 +37,11 @@ def test_the_instant_of_a_kill_does_not_matter(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, variant: dict[str, Any]
 ) -> None:
     straight = make_config("straight", **variant)
-    assert start.train(straight) == 0
+    assert start.train(straight).stopped_by is None
     for at_step in random.Random(len(variant)).sample(range(12), 2):
         broken = make_config(f"broken-{at_step}", **variant)
         _train_until(broken, at_step, monkeypatch)
-        assert start.resume(broken.out or "") == 0
+        assert start.resume(broken.out or "").stopped_by is None
         assert_same_run(straight.out, broken.out)
 
 
@@ -113,10 +113,10 @@ def _train_until(config: Any, at_step: int, monkeypatch: pytest.MonkeyPatch) -> 
     report = loop.Reporter.step
     with monkeypatch.context() as patch:
 
-        def die(reporter: Any, *args: Any) -> None:
-            if reporter.trainer.state.step == at_step + 1:
+        def die(reporter: Any, record: Record, **about: Any) -> None:
+            if record["step"] == at_step + 1:
                 raise Killed
-            report(reporter, *args)
+            report(reporter, record, **about)
 
         patch.setattr(loop.Reporter, "step", die)
         with pytest.raises(Killed):

@@ -30,7 +30,7 @@ def test_one_batch_is_learned_by_heart(make_config: MakeConfig, optimizer: str) 
     training = build(config, Ranks())
     losses = []
     for step in range(300):
-        losses.append(training.stepper.run(step, rate_factor=1.0))
+        losses.append(training.step(step, seed=0, rate_factor=1.0))
         if losses[-1].loss < 0.05:
             break
     assert losses[0].loss > 4
@@ -51,7 +51,7 @@ def test_the_loss_on_unseen_text_falls(make_config: MakeConfig) -> None:
         watch__evaluate_tokens=2000,
         checkpoint__every=60,
     )
-    assert start.train(config) == 0
+    assert start.train(config).stopped_by is None
     measured = [record["loss"] for record in records(config, "validation")]
     assert measured == sorted(measured, reverse=True)
     assert records(config, "train")[0]["loss"] == pytest.approx(math.log(300), abs=1e-4)
@@ -107,7 +107,7 @@ def test_norms_are_recorded_when_asked_for(make_config: MakeConfig) -> None:
 def test_the_best_checkpoint_is_the_one_that_was_measured_best(make_config: MakeConfig) -> None:
     """Validated after steps 2, 4, ..., saved after 3, 6, ...: only 6 and 12 were both."""
     config = make_config(watch__evaluate_every=2, checkpoint__every=3, checkpoint__keep=9)
-    assert start.train(config) == 0
+    assert start.train(config).stopped_by is None
     losses = {record["step"]: record["loss"] for record in records(config, "validation")}
     assert config.out is not None
     best = CheckpointStore(config.out / "checkpoints").best_step

@@ -31,4 +31,4 @@ def test_the_low_resource_setting_is_that_of_the_course() -> None:
     shape = model.context_length, model.d_model, model.d_ff, model.num_layers, model.num_heads
     assert shape == (256, 512, 1344, 4, 16)
     assert model.vocab_size == 10_000
-    assert config.steps * config.tokens_per_step == 40_960_000
+    assert config.steps * config.batch_size * config.seq == 40_960_000

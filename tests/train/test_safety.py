@@ -21,8 +21,8 @@ from trafo.config import to_yaml
 from trafo.errors import InputError
 from trafo.train import start
 from trafo.train.config import TrainConfig
+from trafo.train.language import NextTokenLoss
 from trafo.train.metrics import read_metrics
-from trafo.train.objective import NextTokenLoss
 
 FULL = OSError(28, os.strerror(28))
 
@@ -84,7 +84,7 @@ def test_a_disk_that_is_full_for_a_while_costs_one_checkpoint(
     assert steps_saved(config) == [3, 12]
     said = capsys.readouterr().err
     assert said.count("no space left on device") == 2
-    assert "not saved at step 6; the checkpoint of step 3 stays, training goes on" in said
+    assert "not saved at step 6; the checkpoint of step 3 stays, training continues" in said
     assert not list((tmp_path / "run" / "checkpoints").glob(".*"))
 
 
@@ -101,7 +101,7 @@ def test_a_last_checkpoint_that_cannot_be_saved_is_an_error(
     assert said[-1].startswith("error: ")
     assert "no space left on device" in said[-1]
     assert steps_saved(config) == [6, 9]
-    assert start.resume(config.out or "") == 0  # when there is space again
+    assert start.resume(config.out or "").stopped_by is None  # when there is space again
     assert steps_saved(config) == [9, 12]
 
 
@@ -135,7 +135,7 @@ def test_what_the_system_itself_refuses_is_said_as_well(
             return save(self, step, *args, **kwargs)
 
     monkeypatch.setattr(CheckpointStore, "save", limited)
-    assert start.train(config) == 0
+    assert start.train(config).stopped_by is None
     said = capsys.readouterr().err
     assert "file too large" in said
     assert "not saved at step 6; the checkpoint of step 3 stays" in said
@@ -164,13 +164,13 @@ def test_a_loss_that_is_no_number_sends_back_once(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     straight, config = make_config("straight"), make_config("config")
-    assert start.train(straight) == 0
+    assert start.train(straight).stopped_by is None
     capsys.readouterr()
     not_a_number_at(monkeypatch, 8)
-    assert start.train(config) == 0
+    assert start.train(config).stopped_by is None
     said = capsys.readouterr().err
     assert said.count("step 8: loss nan") == 1
-    assert "back to step 6, going on with other batches" in said
+    assert "back to step 6, with other batches from there" in said
     ours, before = batches(config), batches(straight)
     assert list(ours) == list(range(1, 13))
     assert {step for step in ours if ours[step] != before[step]} == set(range(7, 13))
@@ -183,10 +183,10 @@ def test_one_that_went_back_resumes_exactly_too(
     whole, halves = make_config("whole"), make_config("halves")
     not_a_number_at(monkeypatch, 5, 12 + 2 + 5)  # each time at step 5; 2 steps are made again
     start.train(whole)
-    assert start.train(halves) == 0
+    assert start.train(halves).stopped_by is None
     assert steps_saved(halves) == [9, 12]
     store.shutil.rmtree(make_config("halves").out / "checkpoints" / "step-00000012")  # type: ignore[operator]
-    assert start.resume(halves.out or "") == 0
+    assert start.resume(halves.out or "").stopped_by is None
     assert batches(whole) == batches(halves)
 
 
@@ -228,7 +228,7 @@ def test_a_spike_is_reported_and_training_goes_on(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     not_a_number_at(monkeypatch, 6, add=3.0)
-    assert start.train(make_config()) == 0
+    assert start.train(make_config()).stopped_by is None
     said = capsys.readouterr().err
     assert said.count("the loss jumped from about") == 1
     assert "step 6: the loss jumped from about 5." in said

@@ -16,7 +16,7 @@ from trafo.errors import TrafoError
 from trafo.train import start, verify
 from trafo.train.verify import Verdict, verify_resume
 
-Harm = Callable[["verify._Session"], None]
+Harm = Callable[["verify._Subject"], None]
 
 
 @pytest.mark.slow
@@ -40,17 +40,17 @@ def verdict_after(
 ) -> Callable[[Harm], Verdict]:
     """The verdict on two runs, in this process, of which one is tampered with before the end."""
 
-    def finish(self: verify._Session, *_: object) -> None:
+    def finish(self: verify._Subject, *_: object) -> None:
         start.train(self.config)
 
     def judge(harm: Harm) -> Verdict:
-        def finish_harmed(self: verify._Session, *_: object) -> Iterator[int]:
+        def finish_harmed(self: verify._Subject, *_: object) -> Iterator[int]:
             start.train(self.config)
             harm(self)
             return iter([2])
 
-        monkeypatch.setattr(verify._Session, "finish", finish)
-        monkeypatch.setattr(verify._Session, "finish_with_kills", finish_harmed)
+        monkeypatch.setattr(verify._Subject, "finish", finish)
+        monkeypatch.setattr(verify._Subject, "finish_with_kills", finish_harmed)
         return verify_resume(make_config(), tmp_path, steps=5, kills=1)
 
     return judge
@@ -60,10 +60,10 @@ def change(alter: Callable[[Checkpoint], None]) -> Harm:
     """Save the newest checkpoint again, changed."""
     from trafo.checkpoint.store import CheckpointStore
 
-    def harm(broken: verify._Session) -> None:
+    def harm(broken: verify._Subject) -> None:
         found = broken.newest()
         alter(found)
-        store = CheckpointStore(broken.folder.checkpoints)
+        store = CheckpointStore(broken.run.checkpoint_folder)
         store.save(found.step, found.snapshot, found.state, found.model)
 
     return harm
@@ -94,21 +94,21 @@ def test_numbers_and_states_are_compared(verdict_after: Callable[[Harm], Verdict
         del found.snapshot.moments["lm_head.weight/m"]
 
     assert verdict_after(change(alter)).different == [
-        "tensor lm_head.weight/m is missing in one of them",
+        "tensor lm_head.weight/m is missing in one run",
         "number lm_head.weight/t",
         "state best_loss",
     ]
 
 
 def test_losses_and_batches_are_compared(verdict_after: Callable[[Harm], Verdict]) -> None:
-    def harm(broken: verify._Session) -> None:
-        lines = broken.folder.metrics.read_text().splitlines(keepends=True)
+    def harm(broken: verify._Subject) -> None:
+        lines = broken.run.metrics_file.read_text().splitlines(keepends=True)
         lines[0] = lines[0].replace('"loss": 5', '"loss": 6')
-        broken.folder.metrics.write_text("".join(lines[:-1]))
+        broken.run.metrics_file.write_text("".join(lines[:-1]))
 
     assert verdict_after(harm).different == [
         "record train loss of step 1",
-        "record validation loss of step 5 is missing in one of them",
+        "record validation loss of step 5 is missing in one run",
     ]
 
 
@@ -131,5 +131,5 @@ def test_differences_are_told_and_give_another_exit_code(
 
 def test_a_training_that_fails_says_why(make_config: MakeConfig, tmp_path: Path) -> None:
     config = make_config(text=(str(tmp_path / "nowhere.txt"),))
-    with pytest.raises(TrafoError, match=r"the training itself failed.*nowhere\.txt"):
+    with pytest.raises(TrafoError, match=r"the training failed.*nowhere\.txt"):
         verify_resume(config, tmp_path, steps=3, kills=1)

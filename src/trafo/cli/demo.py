@@ -1,4 +1,4 @@
-"""`trafo demo`: the main job, on a corpus that is already on this machine."""
+"""`trafo demo`: from text to a model that writes, on text that every Python has."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _PROMPTS = ("def", "class", "The")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """From nothing to a model that writes: text, tokenizer, ids, training, samples."""
+    """Train a small model from scratch: text, tokenizer, tokens, training, samples."""
 
     out: Path = Path("runs/demo")
-    """the folder for everything"""
+    """output folder"""
     text: OptionalPath = None
-    """a text of your own, instead of the sources and documentation of Python's library"""
+    """your own text, instead of the source code and documentation of Python's library"""
     config: OptionalPath = None
-    """a recipe; without one, sizes are chosen to suit the text and the machine"""
+    """config file; None: sizes are chosen to suit the text and the machine"""
     budget: str = "4m"
-    """how long the model may train"""
+    """wall-clock budget of the training"""
 
 
 class Steps:
-    """Numbers the steps, times each, and says what came of it."""
+    """Numbers and times the steps, and prints a line for each."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -52,11 +52,12 @@ class Steps:
 
 
 def run(options: Options) -> int:
-    """One step after the other; what is done already is not done again."""
+    """One step after the other; what is already done is not done again."""
+    from trafo.cli.train import finish
     from trafo.data.prepare import prepare
     from trafo.runtime.console import show
     from trafo.runtime.sizes import format_size
-    from trafo.train.run import RunFolder
+    from trafo.train.run import Run
     from trafo.train.start import resume, train
 
     steps = Steps(4)
@@ -64,19 +65,23 @@ def run(options: Options) -> int:
     steps.done("text", format_size(text.stat().st_size), text)
 
     config = _config(options, text)
-    dataset = prepare(config.text, config.data, config.lm.vocab_size)
+    dataset = prepare(config.text, config.data, config.model_config.vocab_size)
     num_ids = len(dataset.training) + len(dataset.validation)
     steps.done("tokenizer", f"{dataset.tokenizer.vocab_size:,} tokens", config.data.cache)
-    steps.done("ids", f"{num_ids:,}", f"{text.stat().st_size / num_ids:.2f} bytes each")
+    steps.done("tokens", f"{num_ids:,}", f"{text.stat().st_size / num_ids:.2f} bytes per token")
 
-    folder = RunFolder(options.out / "model")
-    code = resume(folder.path) if folder.config.exists() else train(config)
+    model = Run(options.out / "model")
+    code = finish(resume(model.path) if model.config_file.exists() else train(config))
     if code:
         return code
-    steps.done("model", f"{config.lm.num_layers} layers of {config.lm.d_model}", folder.path)
-    _show_samples(folder.path)
+    steps.done(
+        "model",
+        f"{config.model_config.num_layers} layers of {config.model_config.d_model}",
+        model.path,
+    )
+    _show_samples(model.path)
     show("\nWhat next:")
-    for line in _next(folder.path, text):
+    for line in _next(model.path, text):
         show(line)
     return 0
 
@@ -128,11 +133,11 @@ def _next(run: Path, text: Path) -> Iterator[str]:
     from trafo.runtime.commands import command
 
     advice = {
-        "let it write something of yours": command(
+        "complete a prompt of your own": command(
             "generate", run, "--prompt", "def parse(", "--temperature", "0.8"
         ),
-        "train it further": command("resume", run, "--budget", "10m"),
-        "see how it cuts text into tokens": command(
+        "train it for longer": command("resume", run, "--budget", "10m"),
+        "see how text is split into tokens": command(
             "tokenizer", "report", run / "tokenizer", text, "--show", "600"
         ),
     }

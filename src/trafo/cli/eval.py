@@ -1,4 +1,4 @@
-"""`trafo eval`: how well a trained model predicts a text."""
+"""`trafo eval`: loss, perplexity and bits per byte of a model on a text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trafo.cli.generate import RunPath
 from trafo.cli.tokenizer.arguments import Errors, OptionalInt, OptionalString, TextPaths
-from trafo.errors import ConfigError, InputError
+from trafo.errors import InputError, require_at_least
 
 if TYPE_CHECKING:
     from trafo.checkpoint.bundle import Bundle
@@ -23,37 +23,34 @@ _TOKENS = ".tokens"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Measure a model on a text: loss, perplexity and bits per byte."""
+    """Evaluate a model on text: loss, perplexity and bits per byte."""
 
     run: RunPath
-    """a folder that `trafo train` wrote, one of its checkpoints, or a Hugging Face folder"""
+    """a run, one of its checkpoints, or a Hugging Face folder"""
     text: TextPaths
-    """files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet; or one token file"""
+    """text files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet; or one token file"""
     context_length: OptionalInt = None
-    """ids that the model sees at a time; its own context by default"""
+    """tokens per window; None: the model's context length"""
     stride: OptionalInt = None
-    """predictions of each window; fewer than the context give each more to go by"""
+    """tokens predicted per window; fewer than the context length give each more context"""
     batch_size: int = 8
-    """windows at a time"""
+    """windows per forward pass"""
     max_tokens: OptionalInt = None
-    """about so many predictions, spread evenly over the text, instead of all"""
+    """evaluate about this many tokens, spread evenly over the text, instead of all"""
     end_of_document: OptionalString = None
-    """a special token to put behind each file or record"""
+    """special token to add after each file or record"""
     field: str = "text"
-    """where the text is in JSON lines and Parquet"""
+    """field that holds the text in JSON lines and Parquet"""
     errors: Errors = "strict"
-    """what to do where a file is not UTF-8: stop, or read U+FFFD"""
+    """invalid UTF-8: stop (strict), or read U+FFFD (replace)"""
     best: bool = False
-    """the checkpoint with the lowest validation loss instead of the newest"""
+    """use the checkpoint with the lowest validation loss instead of the newest"""
     json: bool = False
-    """print everything as JSON"""
+    """print JSON instead of a table"""
 
     def __post_init__(self) -> None:
         for flag in ("context_length", "stride", "batch_size", "max_tokens"):
-            value = getattr(self, flag)
-            if value is not None and value < 1:
-                name = "--" + flag.replace("_", "-")
-                raise ConfigError(f"{name} {value} is too few", hint="give 1 or more")
+            require_at_least(1, **{"--" + flag.replace("_", "-"): getattr(self, flag)})
 
 
 def run(options: Options) -> None:
@@ -75,13 +72,13 @@ def run(options: Options) -> None:
 
 @contextmanager
 def _open_tokens(tokenizer: Tokenizer, options: Options) -> Iterator[TokenFile]:
-    """A token file as it is; text goes through a temporary one, so that memory stays small."""
+    """A token file as it is; text through a temporary one, so that memory stays small."""
     from trafo.tokenizer import TokenFile, encode_files
 
     if any(path.endswith(_TOKENS) for path in options.text):
         if len(options.text) > 1:
             raise InputError(
-                "a token file is evaluated alone", hint="give one token file, or texts"
+                "several inputs, one of them a token file", hint="give one token file, or texts"
             )
         yield TokenFile.open(options.text[0], tokenizer.hash)
         return

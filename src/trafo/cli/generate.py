@@ -1,4 +1,4 @@
-"""`trafo generate`: a prompt in, what a trained model makes of it out."""
+"""`trafo generate`: a prompt in, completions out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from trafo.cli.tokenizer.arguments import OptionalInt, OptionalPath, OptionalString, Strings
-from trafo.errors import ConfigError, InputError
+from trafo.errors import InputError, require
 from trafo.generate.config import GenerationConfig, Kernel
 
 if TYPE_CHECKING:
@@ -23,44 +23,43 @@ RunPath = Annotated[Positional[Path], arg(metavar="RUN")]
 
 @dataclass(frozen=True, kw_only=True)
 class Options(GenerationConfig):
-    """Let a trained model continue a text; one completion is shown while it is written.
+    """Generate text with a trained model; a single completion is streamed.
 
-    Several prompts or samples are generated side by side and shown when they are done.
+    Several prompts or samples are generated as a batch and shown when they are done.
     """
 
     run: RunPath
-    """a folder that `trafo train` wrote, one of its checkpoints, or a Hugging Face folder"""
+    """a run, one of its checkpoints, or a Hugging Face folder"""
     prompt: Strings = ()
-    """the texts to continue; without any, the model begins one"""
+    """prompts to complete; without one, the model starts a new document"""
     prompts: OptionalPath = None
-    """a file of prompts, one on each line"""
+    """file of prompts, one per line"""
     top_k: OptionalInt = None
-    """choose among this many likeliest tokens"""
+    """top-k sampling: sample from the k most probable tokens"""
     end_token: OptionalString = None
-    """the special token that ends a completion; <|endoftext|> if the tokenizer has it"""
+    """special token that ends a completion; None: <|endoftext|>, if the tokenizer has it"""
     stop: Strings = ()
-    """end before any of these strings; they are not part of the completion"""
+    """stop strings: end before any of these; they are not part of the completion"""
     logprobs: OptionalInt = None
-    """with --json: log-probabilities, and so many alternatives of each token"""
+    """with --json: log-probabilities, and this many alternatives per token"""
     kernel: Kernel = "auto"
     """what computes a token: the model itself (readable), kernels compiled for this processor, or
     those wherever they can do it (auto)"""
     echo: bool = True
-    """show the prompt before its completion"""
+    """print the prompt before its completion"""
     best: bool = False
-    """the checkpoint with the lowest validation loss instead of the newest"""
+    """use the checkpoint with the lowest validation loss instead of the newest"""
     json: bool = False
-    """print everything as JSON"""
+    """print JSON"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.prompt and self.prompts is not None:
-            raise ConfigError("--prompt and --prompts were given", hint="give one of them")
-        if self.logprobs is not None and not self.json:
-            raise ConfigError("--logprobs is for --json", hint="add --json")
+        is_one = not self.prompt or self.prompts is None
+        require(is_one, "both --prompt and --prompts are given", "give one of them")
+        require(self.logprobs is None or self.json, "--logprobs needs --json", "add --json")
 
     def config(self) -> GenerationConfig:
-        """What is not about the command line."""
+        """The settings of generation alone."""
         return GenerationConfig(**{f.name: getattr(self, f.name) for f in fields(GenerationConfig)})
 
 
@@ -93,12 +92,12 @@ def _prompts(options: Options) -> list[str]:
         ) from None
     prompts = [line for line in lines if line.strip()]
     if not prompts:
-        raise InputError("holds no prompts", where=str(options.prompts), hint="one on each line")
+        raise InputError("no prompts in it", where=str(options.prompts), hint="one per line")
     return prompts
 
 
 def _show_stream(bundle: Bundle, prompt: str, options: Options) -> int:
-    """The text as it is written; how many tokens it took."""
+    """Print the text as it is generated; returns the number of tokens."""
     from trafo.generate import stream
 
     num_tokens = 0
@@ -112,7 +111,7 @@ def _show_stream(bundle: Bundle, prompt: str, options: Options) -> int:
 
 
 def _write(text: str) -> None:
-    """At once, and as UTF-8 wherever it goes."""
+    """Immediately, and as UTF-8 wherever it goes."""
     import sys
 
     if text:

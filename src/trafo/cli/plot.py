@@ -1,4 +1,4 @@
-"""`trafo plot`: the losses of runs as a picture."""
+"""`trafo plot`: loss curves as a picture."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ from trafo.cli.tokenizer.arguments import OptionalPath
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Draw losses by step and by wall-clock: both of one run, the validation losses of several."""
+    """Plot loss curves by step and by wall-clock; of several runs, the validation loss of each."""
 
     runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN ...")] = (Path("runs/latest"),)
-    """the folders of the runs"""
+    """folders of the runs"""
     out: OptionalPath = None
-    """the picture; loss.png in the folder of a single run, else runs.png"""
+    """PNG file; None: loss.png in the run's folder, or runs.png for several runs"""
 
 
 def run(options: Options) -> None:
-    """Read, draw, say where it is."""
+    """Read, draw, say where the picture is."""
     from trafo.runtime.console import show
     from trafo.train.curve import draw_curves
-    from trafo.train.metrics import read_metrics
-    from trafo.train.run import RunFolder
+    from trafo.train.run import Run
 
-    folders = [RunFolder.existing(path) for path in options.runs]
-    runs = {str(folder.path): read_metrics(folder.metrics) for folder in folders}
-    default = folders[0].curve if len(folders) == 1 else Path("runs.png")
+    runs = [Run.open(path) for path in options.runs]
+    default = runs[0].curve_file if len(runs) == 1 else Path("runs.png")
     out = options.out or default
-    draw_curves(runs, out)
+    draw_curves({str(run.path): run.metrics for run in runs}, out)
     show(str(out))

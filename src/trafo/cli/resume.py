@@ -1,24 +1,25 @@
-"""`trafo resume`: go on with a run that was interrupted, killed, or shall become longer."""
+"""`trafo resume`: continue a run that was interrupted or killed, or train it for longer."""
 
 from __future__ import annotations
 
-from trafo.errors import ConfigError
+from trafo.cli.train import finish
+from trafo.errors import require
 from trafo.train.config import TrainConfig as Options
-from trafo.train.run import RunFolder
+from trafo.train.run import Run
 from trafo.train.start import resume
 
 __all__ = ["Options", "parse", "run"]
 
 
-def parse(arguments: list[str], prog: str) -> tuple[RunFolder, Options]:
+def parse(arguments: list[str], prog: str) -> tuple[Run, Options]:
     """RUN, then flags that change its config, such as `--steps 2000`."""
-    if not arguments or arguments[0].startswith("-"):
-        raise ConfigError(f"`{prog}` needs a run", hint=f"write {prog} runs/latest")
-    folder = RunFolder.existing(arguments[0])
-    return folder, folder.read_config(arguments[1:], prog=f"{prog} RUN")
+    is_named = bool(arguments) and not arguments[0].startswith("-")
+    require(is_named, f"`{prog}` needs a run", f"for example: {prog} runs/latest")
+    run = Run.open(arguments[0])
+    return run, run.read_config(arguments[1:], prog=f"{prog} RUN")
 
 
-def run(options: tuple[RunFolder, Options]) -> int:
-    """Go on, and say how it went."""
-    folder, config = options
-    return resume(folder.path, config)
+def run(options: tuple[Run, Options]) -> int:
+    """Continue, and say how it went."""
+    run, config = options
+    return finish(resume(run.path, config))

@@ -1,4 +1,4 @@
-"""`trafo runs`: what was trained here, and how well it went."""
+"""`trafo runs`: a table of the runs in a folder."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """List the runs in a folder: how far each is, its losses, its speed, how long it took."""
+    """List runs: steps, losses, speed and time of each, newest first."""
 
     folder: Annotated[Positional[Path], arg(metavar="FOLDER")] = Path("runs")
-    """where the runs are"""
+    """folder that holds the runs"""
     json: bool = False
-    """print everything as JSON"""
+    """print JSON instead of a table"""
 
 
 def run(options: Options) -> None:
@@ -35,7 +35,7 @@ def run(options: Options) -> None:
     elif rows:
         show(_table(rows))
     else:
-        say(f"no runs in {options.folder} yet; `trafo train FILE` makes one")
+        say(f"no runs in {options.folder} yet; start one with `trafo train FILE`")
 
 
 def _runs(folder: Path) -> list[Path]:
@@ -46,13 +46,10 @@ def _runs(folder: Path) -> list[Path]:
 
 
 def _row(path: Path) -> dict[str, Any]:
-    """The last of everything that was recorded."""
-    from trafo.train.metrics import read_metrics
-    from trafo.train.run import RunFolder
+    """The newest figures of a run."""
+    from trafo.train.run import Run
 
-    metrics = RunFolder(path).metrics
-    records = read_metrics(metrics) if metrics.exists() else []
-    last = {record["kind"]: record for record in records}
+    last = {record["kind"]: record for record in Run(path).metrics}
     train, validation = last.get("train", {}), last.get("validation", {})
     return {
         "run": str(path),
@@ -66,13 +63,10 @@ def _row(path: Path) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from trafo.runtime.tables import plain_table
 
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("run")
-    for name in ("step", "loss", "val loss", "bits/byte", "tokens/s", "time"):
-        table.add_column(name, justify="right")
+    head = ("run", "step", "loss", "val loss", "bits/byte", "tokens/s", "time")
+    table = plain_table("lrrrrrr", head)
     for row in rows:
         table.add_row(*_cells(row))
     return table

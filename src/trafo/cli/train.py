@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from trafo.config import load, parse_flags
 from trafo.train.auto import choose
 from trafo.train.config import TrainConfig as Options
+
+if TYPE_CHECKING:
+    from trafo.train.run import Run
 
 __all__ = ["Options", "parse", "run"]
 
@@ -26,4 +31,36 @@ def run(options: Options) -> int:
     """Train, and say how it went."""
     from trafo.train.start import train
 
-    return train(options)
+    return finish(train(options))
+
+
+def finish(run: Run) -> int:
+    """Sum up what came of a run; the exit code, which says whether a signal ended it."""
+    from trafo.train.distributed import is_first_process
+
+    if run.stopped_by is not None:
+        return 128 + run.stopped_by  # as a shell reports a program that a signal has ended
+    if is_first_process():
+        _show_summary(run)
+    return 0
+
+
+def _show_summary(run: Run) -> None:
+    from trafo.runtime.commands import command
+    from trafo.runtime.console import show
+    from trafo.runtime.sizes import format_duration
+
+    last = {record["kind"]: record for record in run.metrics}
+    if run.state is not None:
+        duration = format_duration(run.state.seconds)
+        show(f"trained   {run.state.step:,} steps, {run.state.tokens:,} tokens, in {duration}")
+    if step := last.get("train"):
+        speed, share = step["tokens_per_second"], step["utilisation"]
+        show(f"speed     {speed:,.0f} tokens/s, {100 * share:.0f} % of the machine's peak")
+    if measured := last.get("validation"):
+        show(
+            f"measured  loss {measured['loss']:.3f}, perplexity {measured['perplexity']:.1f}, "
+            f"{measured['bits_per_byte']:.3f} bits per byte, on {measured['tokens']:,} tokens"
+        )
+    show(f"curve     {run.curve_file}")
+    show(f"try it    {command('generate', run.path, '--prompt', '...')}")

@@ -1,4 +1,4 @@
-"""`trafo verify-resume`: the proof that a killed run goes on exactly, for a config of one's own."""
+"""`trafo verify-resume`: proof, for your own config, that a killed run resumes exactly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, arg
 
 from trafo.cli.tokenizer.arguments import Strings
-from trafo.errors import ConfigError
+from trafo.errors import require_at_least
 
 if TYPE_CHECKING:
     from trafo.train.config import TrainConfig
@@ -21,20 +21,20 @@ EXACT, DIFFERENT = 0, 1
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Train a few steps twice, once undisturbed and once killed and resumed, and compare."""
+    """Train a few steps twice, once uninterrupted and once killed and resumed, and compare."""
 
     config: Annotated[Positional[Path], arg(metavar="CONFIG")]
     """a YAML file, or the folder of a run"""
     text: Strings = ()
-    """what to train on, if the config does not say it"""
+    """text to train on, if the config does not name one"""
     steps: int = 12
-    """length of both runs"""
+    """steps of each run"""
     kills: int = 2
-    """how often one of them is killed"""
+    """how often the second run is killed"""
 
     def __post_init__(self) -> None:
-        if self.steps < 2 or self.kills < 1:
-            raise ConfigError("--steps must be at least 2 and --kills at least 1")
+        require_at_least(2, **{"--steps": self.steps})
+        require_at_least(1, **{"--kills": self.kills})
 
 
 def run(options: Options) -> int:
@@ -61,11 +61,11 @@ def _config(options: Options) -> TrainConfig:
 def _tell(verdict: Verdict) -> None:
     from trafo.runtime.console import show
 
-    killed = ", ".join(str(step) for step in verdict.killed_at) or "nowhere: it was too quick"
-    show(f"steps     {verdict.steps}, one run undisturbed, one killed after step {killed}")
-    show(f"compared  {verdict.tensors} tensors: weights, optimizer, random generator")
-    show(f"          {verdict.numbers} numbers: the state, the optimizer's counters")
-    show(f"          {verdict.records} records: losses, gradient norms, the ids of every batch")
+    killed = ", ".join(str(step) for step in verdict.killed_at) or "none: it was too quick"
+    show(f"steps     {verdict.steps}; one run uninterrupted, one killed after step {killed}")
+    show(f"compared  {verdict.tensors} tensors: weights, optimizer state, random generator")
+    show(f"          {verdict.numbers} numbers: trainer state, optimizer counters")
+    show(f"          {verdict.records} records: losses, gradient norms, the tokens of every batch")
     if verdict.is_exact:
         show("result    all equal, bit for bit")
     else:

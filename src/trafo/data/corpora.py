@@ -3,7 +3,7 @@
 In: the `.py` files below the standard library's folder, code and docstrings as they are, and the
 language reference that `help()` shows (`pydoc_data.topics`). Out: one UTF-8 text, about 10 MB,
 `<|endoftext|>` after each document. The same Python always gives the same bytes. The documents are
-mixed, so that the end of the text, which is held out in training, is like the rest of it.
+shuffled, so that the end of the text, which is held out in training, is like the rest of it.
 
 Left out: packages that were installed later, the library's own tests (19 MB, which would outweigh
 all else), the tables of old encodings (nothing but numbers), what describes the machine rather
@@ -21,8 +21,7 @@ from pathlib import Path
 
 from trafo.errors import InputError
 from trafo.runtime.atomic import atomic_write, storage_errors
-
-END_OF_DOCUMENT = "<|endoftext|>"
+from trafo.tokenizer import END_OF_TEXT
 
 _SKIPPED_FOLDERS = {
     "site-packages",
@@ -46,7 +45,7 @@ def build_corpus(folder: str | Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         for document in documents():
-            file.write(document.encode() + b"\n" + END_OF_DOCUMENT.encode() + b"\n")
+            file.write(document.encode() + b"\n" + END_OF_TEXT.encode() + b"\n")
     return path
 
 
@@ -56,9 +55,9 @@ def documents(library: str | Path | None = None) -> Iterator[str]:
     sources = {path.relative_to(library).as_posix(): path for path in _sources(library)}
     if not sources:
         raise InputError(
-            "this Python came without the sources of its library",
+            "this Python came without the source code of its library",
             where=str(library),
-            hint="give a text of your own, or use another Python",
+            hint="give your own text, or use another Python",
         )
     topics = _topics()
     for name in sorted([*sources, *topics], key=_mixed):
@@ -83,7 +82,7 @@ def _read(path: Path) -> str | None:
         text = path.read_bytes().decode()
     except (UnicodeDecodeError, OSError):
         return None
-    return None if END_OF_DOCUMENT in text else text.strip()
+    return None if END_OF_TEXT in text else text.strip()
 
 
 def _topics() -> dict[str, str]:

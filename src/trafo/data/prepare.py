@@ -1,7 +1,7 @@
-"""Text -> tokenizer -> token file -> ids to train on and ids to be measured on.
+"""Text -> tokenizer -> token file -> training ids and validation ids.
 
-What was made from a text is kept in a cache under the hash of its content, so that a second run on
-it begins at once, wherever the text has been moved to.
+What was made from a text is cached under the hash of its content, so that a second run on it begins
+at once, wherever the text has been moved to.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trafo.data.windows import TokenArray
-from trafo.errors import ConfigError, InputError
+from trafo.errors import InputError, require
 from trafo.runtime.atomic import storage_errors
 from trafo.runtime.progress import progress
 from trafo.tokenizer import (
@@ -30,62 +30,62 @@ _READ = 1 << 22
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """How text becomes ids. It is tokenized and encoded first; a token file is used as it is."""
+    """The tokenizer, and the split into training and validation data."""
 
     tokens: Path | None = None
-    """a token file of `trafo tokenizer encode`, instead of text"""
+    """token file of `trafo tokenizer encode`, to train on instead of text"""
     tokenizer: Path | None = None
-    """a tokenizer's folder; without one, a tokenizer is trained on the text"""
+    """tokenizer folder; None: a tokenizer is trained on the text"""
     pattern: str = "gpt2"
-    """how a new tokenizer splits text into words"""
+    """pre-tokenization pattern of a new tokenizer"""
     held_out: float = 0.1
-    """share of the ids, at the end, that is kept for validation"""
+    """fraction of the tokens, at the end of the text, held out for validation"""
     validation: tuple[str, ...] = ()
-    """texts to validate on, instead of the end of the training text"""
+    """validation texts, instead of the end of the training text"""
     cache: Path = Path("runs/cache")
-    """where tokenizers and token files made from texts are kept"""
+    """cache of tokenizers and token files that were made from texts"""
 
     def __post_init__(self) -> None:
-        if not 0 < self.held_out < 1:
-            raise ConfigError(
-                f"data.held_out is {self.held_out}", hint="it must be between 0 and 1"
-            )
-        if self.tokens is not None and self.tokenizer is None:
-            raise ConfigError(
-                "data.tokens is given without data.tokenizer",
-                hint="name the tokenizer's folder that made the token file",
-            )
+        share = self.held_out
+        require(0 < share < 1, f"data.held_out is {share}", "it must be between 0 and 1")
+        require(
+            self.tokens is None or self.tokenizer is not None,
+            "data.tokens is given without data.tokenizer",
+            "give the folder of the tokenizer that made the token file",
+        )
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Ids by purpose, on disk until they are read, and the tokenizer that made them."""
+    """Training and validation ids, memory-mapped, and the tokenizer that made them."""
 
     tokenizer: Tokenizer
     training: TokenArray
     validation: TokenArray
+    text_hash: str | None
+    """of the training text; None for ids that came without it"""
 
 
 def prepare(texts: Sequence[str], config: DataConfig, vocab_size: int) -> Dataset:
-    """Do what is still to be done for this data; `vocab_size` is that of a new tokenizer."""
+    """Train a tokenizer of `vocab_size` and encode the text, unless that is done already."""
     if config.tokens is not None:
         assert config.tokenizer is not None
         tokenizer = Tokenizer.load(config.tokenizer)
         ids: TokenArray = TokenFile.open(config.tokens, tokenizer.hash).ids
+        content = None
     else:
-        if not texts:
-            raise ConfigError("no text to train on", hint="name a text file, or set data.tokens")
-        content = content_hash(texts)
+        require(bool(texts), "no text to train on", "give a text file, or set data.tokens")
+        content = text_hash(texts)
         tokenizer = _tokenizer(texts, config, vocab_size, content)
         ids = _encode(tokenizer, texts, content, config.cache)
     if config.validation:
-        content = content_hash(config.validation)
-        return Dataset(tokenizer, ids, _encode(tokenizer, config.validation, content, config.cache))
+        held_out = _encode(tokenizer, config.validation, text_hash(config.validation), config.cache)
+        return Dataset(tokenizer, ids, held_out, content)
     split = len(ids) - max(1, round(len(ids) * config.held_out))
-    return Dataset(tokenizer, ids[:split], ids[split:])
+    return Dataset(tokenizer, ids[:split], ids[split:], content)
 
 
-def content_hash(texts: Sequence[str]) -> str:
+def text_hash(texts: Sequence[str]) -> str:
     """The same for the same bytes in the same order, whatever the files are called."""
     digest = hashlib.blake2b(digest_size=16)
     paths = expand_paths(texts)

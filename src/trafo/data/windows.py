@@ -1,9 +1,9 @@
 """Ids -> batches: windows of a token file, drawn at random, the same ones every time.
 
-A window is `context_length` ids and, one further on, the ids that should follow them. Which
-windows make up step t is a function of the seed and t alone. So a run can go on from any step
-without replaying the others, and how a batch is split over ranks or accumulation steps changes
-nothing: row i of step t is the same window whoever reads it.
+A window is `context_length` ids and, shifted by one, the ids that follow them. Which windows make
+up step t is a function of the seed and t alone. So a run can resume at any step without replaying
+the others, and how a batch is split over ranks or accumulation steps changes nothing: row i of
+step t is the same window whoever reads it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trafo.errors import ConfigError
+from trafo.errors import require, require_at_least
 
 Batch = tuple[Int[Tensor, "batch seq"], Int[Tensor, "batch seq"]]
 TokenArray = NDArray[np.integer]
@@ -24,13 +24,12 @@ TokenArray = NDArray[np.integer]
 
 def num_windows(num_tokens: int, context_length: int) -> int:
     """How many places a window can begin at; an error if there is none."""
-    if context_length < 1:
-        raise ConfigError(f"context_length is {context_length}", hint="it must be at least 1")
-    if num_tokens <= context_length:
-        raise ConfigError(
-            f"{num_tokens:,} ids are too few for windows of {context_length:,} and the id after",
-            hint="use more text or a shorter context_length",
-        )
+    require_at_least(1, context_length=context_length)
+    require(
+        num_tokens > context_length,
+        f"{num_tokens:,} tokens are too few for windows of {context_length:,} and the next",
+        "use more text or a shorter context_length",
+    )
     return num_tokens - context_length
 
 
@@ -40,7 +39,7 @@ def take_windows(
     context_length: int,
     device: torch.device | str = "cpu",
 ) -> Batch:
-    """The windows that begin at `starts`, and what should follow each of their ids."""
+    """The windows that begin at `starts`, and the id after each of their ids."""
     places = starts[:, None] + np.arange(context_length + 1)
     rows = torch.from_numpy(tokens[places].astype(np.int64))
     if torch.device(device).type != "cpu":
@@ -72,8 +71,7 @@ class WindowSampler:
 
     def __post_init__(self) -> None:
         num_windows(len(self.tokens), self.context_length)
-        if self.batch_size < 1:
-            raise ConfigError(f"batch_size is {self.batch_size}", hint="it must be at least 1")
+        require_at_least(1, batch_size=self.batch_size)
 
     def starts(self, step: int) -> NDArray[np.int64]:
         """Where the windows of a step begin."""
@@ -89,11 +87,11 @@ class WindowSampler:
         device: torch.device | str = "cpu",
     ) -> Batch:
         """The rows of a step, or one of several equal parts of them."""
-        if self.batch_size % num_parts:
-            raise ConfigError(
-                f"a batch of {self.batch_size} rows cannot be split into {num_parts} equal parts",
-                hint="choose a batch_size that ranks times accumulation steps divides",
-            )
+        require(
+            self.batch_size % num_parts == 0,
+            f"a batch of {self.batch_size} rows cannot be split into {num_parts} equal parts",
+            "choose a multiple of ranks times accumulation steps",
+        )
         rows = self.batch_size // num_parts
         starts = self.starts(step)[part * rows : (part + 1) * rows]
         return take_windows(self.tokens, starts, self.context_length, device)

@@ -1,11 +1,11 @@
-"""Settings that suit a text and a machine, for whoever names none.
+"""Automatic settings: sizes that suit a text, a machine and a time.
 
-Larger models learn more from each id, smaller ones see more ids in the same time. What a size and a
-number of ids lead to is predicted by the law that Hoffmann et al. (2022) have fitted,
+Larger models learn more from each token, smaller ones see more tokens in the same time. What loss a
+size and a number of tokens lead to is predicted by the scaling law of Hoffmann et al. (2022),
 
-    loss = E + A / weights^0.34 + B / ids^0.28
+    loss = E + A / parameters^0.34 + B / tokens^0.28
 
-where ids that come again count for less and less (Muennighoff et al., 2023). The law was fitted to
+where repeated tokens count for less and less (Muennighoff et al., 2023). The law was fitted to
 larger models; here it only has to tell which of a few sizes is best.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from trafo.account import Workload, account
 from trafo.account.peak import measured_peak_flops
-from trafo.errors import ConfigError
+from trafo.errors import require
 from trafo.models import TransformerLMConfig
 from trafo.optim.config import OptimizerConfig, ScheduleConfig
 from trafo.runtime.console import say
@@ -26,14 +26,14 @@ from trafo.train.config import TrainConfig
 from trafo.train.distributed import is_first_process
 
 SECONDS = 600.0
-"""how long a run takes that nobody has given a budget"""
+"""about how long a run without a budget takes"""
 
-_UTILISATION = 0.45  # of small models, everything included
+_UTILISATION = 0.45  # of the peak by small models, everything included
 _EPOCHS = 10
-_WEIGHTS_PER_ID = 8  # with more, a model learns the text by heart
-_FORGETTING = 15.4  # repetitions after which nothing is left to learn from more of them
+_PARAMETERS_PER_TOKEN = 8  # with more, a model memorizes the text
+_DECAY = 15.4  # epochs in which what repetition is worth falls by a factor of e
 _FEWEST_STEPS, _SMALLEST_BATCH = 300, 4
-_BYTES_PER_ID = {512: 2.2, 1024: 2.6, 2048: 3.0, 4096: 3.4, 8192: 3.8, 16384: 4.1, 32768: 4.3}
+_BYTES_PER_TOKEN = {512: 2.2, 1024: 2.6, 2048: 3.0, 4096: 3.4, 8192: 3.8, 16384: 4.1, 32768: 4.3}
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Shape:
     batch_size: int
 
     @property
-    def weights(self) -> int:
-        """Those of the layers."""
+    def parameters(self) -> int:
+        """Parameters of the layers."""
         return 12 * self.num_layers * self.d_model**2
 
     @property
     def largest_vocabulary(self) -> int:
-        """With more, most of the work would be the head's."""
+        """With more, most of the work would be in the output layer."""
         return int(2 ** math.floor(math.log2(12 * self.num_layers * self.d_model)))
 
 
@@ -66,7 +66,7 @@ class Choice:
     batch_size: int
     steps: int
     loss: float
-    """what the law predicts"""
+    """what the scaling law predicts"""
 
 
 SHAPES = (
@@ -83,7 +83,7 @@ SHAPES = (
 
 
 def choose(asked: TrainConfig) -> TrainConfig:
-    """A config for what was asked to be trained on; flags go over it afterwards."""
+    """A config that suits the text and the budget of `asked`; flags override it afterwards."""
     text = _measure(asked)
     seconds = SECONDS if asked.budget is None else parse_duration(asked.budget)
     flops_per_second = measured_peak_flops() * _UTILISATION
@@ -115,7 +115,7 @@ def _tell(
 
 
 def model_of(shape: Shape, vocab: int) -> TransformerLMConfig:
-    """The switches are those that learned fastest here; see docs/log.md."""
+    """With the switches that learned fastest; see docs/log.md."""
     return TransformerLMConfig(
         vocab_size=vocab,
         context_length=shape.context_length,
@@ -128,7 +128,7 @@ def model_of(shape: Shape, vocab: int) -> TransformerLMConfig:
 
 
 def fast_optimizer() -> OptimizerConfig:
-    """Muon for matrices, AdamW for the rest, falling in a line to zero."""
+    """Muon for matrices, AdamW for the rest, with linear decay to zero."""
     return OptimizerConfig(name="muon", lr=5e-3, schedule=ScheduleConfig(name="linear"))
 
 
@@ -138,23 +138,22 @@ class Text:
 
     num_bytes: float
     vocab: int | None = None
-    """of a tokenizer that is given"""
-    num_ids: int | None = None
-    """if they have been counted"""
+    """of a tokenizer, if one is given"""
+    num_tokens: int | None = None
+    """if it has been encoded"""
 
-    def ids(self, vocab: int) -> float:
-        """How many ids it is about to have."""
-        if self.num_ids is not None:
-            return self.num_ids
-        return self.num_bytes / _BYTES_PER_ID.get(vocab, 4.0)
+    def tokens(self, vocab: int) -> float:
+        """Its length in tokens; estimated, unless it has been encoded."""
+        if self.num_tokens is not None:
+            return self.num_tokens
+        return self.num_bytes / _BYTES_PER_TOKEN.get(vocab, 4.0)
 
 
 def _measure(asked: TrainConfig) -> Text:
     if asked.data.tokens is not None:
         about = TokenFile.open(asked.data.tokens).manifest
         return Text(about.num_bytes, about.vocab_size, about.num_tokens)
-    if not asked.text:
-        raise ConfigError("no text to train on", hint="write trafo train FILE, or give --config")
+    require(bool(asked.text), "no text to train on", "give a text file: trafo train FILE")
     num_bytes = sum(path.stat().st_size for path in expand_paths(asked.text))
     if asked.data.tokenizer is None:
         return Text(num_bytes)
@@ -168,35 +167,37 @@ def vocabulary_for(text_bytes: float) -> int:
 
 
 def best_choice(text: Text, flops: float) -> Choice:
-    """The shape for which the law predicts the lowest loss."""
+    """The shape for which the scaling law predicts the lowest loss."""
     choices = [_choice(shape, text, flops) for shape in SHAPES]
-    # The first and smallest one must do if the text is too short for any.
+    # The smallest one has to do if the text is too short for any.
     return min(filter(None, choices), key=lambda choice: choice.loss, default=_least(text))
 
 
 def _choice(shape: Shape, text: Text, flops: float) -> Choice | None:
     """How this shape would be trained; None if the text is too short for it."""
     vocab = text.vocab or min(vocabulary_for(text.num_bytes), shape.largest_vocabulary)
-    num_ids = text.ids(vocab)
-    if num_ids < 20 * shape.context_length or shape.weights > _WEIGHTS_PER_ID * num_ids:
+    num_tokens = text.tokens(vocab)
+    fewest = max(20 * shape.context_length, shape.parameters / _PARAMETERS_PER_TOKEN)
+    if num_tokens < fewest:
         return None
     model = model_of(shape, vocab)
-    per_id = _flops_per_step(model, 1) / shape.context_length
-    trained = min(flops / per_id, _EPOCHS * num_ids)
+    per_token = _flops_per_step(model, 1) / shape.context_length
+    trained = min(flops / per_token, _EPOCHS * num_tokens)
     batch_size = shape.batch_size
     while (
         batch_size > _SMALLEST_BATCH and trained < _FEWEST_STEPS * batch_size * model.context_length
     ):
         batch_size //= 2
     steps = max(1, round(trained / (batch_size * shape.context_length)))
-    return Choice(shape, vocab, batch_size, steps, _predicted_loss(shape.weights, num_ids, trained))
+    loss = _predicted_loss(shape.parameters, num_tokens, trained)
+    return Choice(shape, vocab, batch_size, steps, loss)
 
 
-def _predicted_loss(weights: float, num_ids: float, trained: float) -> float:
-    repetitions = max(0.0, trained / num_ids - 1)
-    fresh = min(trained, num_ids)
-    worth = fresh * (1 + _FORGETTING * (1 - math.exp(-repetitions / _FORGETTING)))
-    return float(1.69 + 406.4 / weights**0.34 + 410.7 / worth**0.28)
+def _predicted_loss(parameters: float, num_tokens: float, trained: float) -> float:
+    repetitions = max(0.0, trained / num_tokens - 1)
+    fresh = min(trained, num_tokens)
+    worth = fresh * (1 + _DECAY * (1 - math.exp(-repetitions / _DECAY)))
+    return float(1.69 + 406.4 / parameters**0.34 + 410.7 / worth**0.28)
 
 
 def _least(text: Text) -> Choice:

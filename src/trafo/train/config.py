@@ -1,7 +1,7 @@
-"""Everything a training can be told, as one tree: `trafo train --model.d-model 256 ...`.
+"""Every setting of a training, as one tree: `trafo train --model.d-model 256 ...`.
 
-Each part of the tree stands beside the code it configures; here they are put together, with what
-belongs to the run as a whole.
+Each part of the tree is defined beside the code it configures; here they are put together, with
+what belongs to the run as a whole.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from trafo.data.prepare import DataConfig
-from trafo.errors import ConfigError
+from trafo.errors import require, require_at_least
 from trafo.models import GPT2Config, TransformerLMConfig
 from trafo.optim.config import OptimizerConfig
 from trafo.runtime.sizes import parse_duration
@@ -26,44 +26,44 @@ Texts = Annotated[Positional[tuple[str, ...]], arg(metavar="TEXT ...")]
 
 @dataclass(frozen=True, kw_only=True)
 class WatchConfig:
-    """How often to look, and where to write what is seen."""
+    """Logging, validation and samples."""
 
     log_every: int = 10
-    """steps between two entries in metrics.jsonl"""
+    """steps between two records in metrics.jsonl"""
     evaluate_every: int | None = None
-    """steps between two validations; None: 20 in a run"""
+    """steps between two validations; None: 20 validations per run"""
     evaluate_tokens: int | None = None
-    """ids of a validation, spread evenly over those held out; None: so many that all validations
-    together take about 2 % of the time, the last one with ten times as many as the others"""
+    """tokens per validation, spread evenly over the held-out ones; None: as many as take about 2 %
+    of the training time, and ten times as many in the last validation"""
     sample_every: int | None = None
-    """steps between two samples; None: 4 in a run. 0: never"""
+    """steps between two samples; None: 4 samples per run; 0: no samples"""
     prompt: str = ""
-    """how samples begin; empty: at the start of a document, or with a line break"""
+    """prompt of the samples; empty: the start of a document, or a line break"""
     sample_tokens: int = 60
-    """ids of a sample"""
+    """tokens per sample"""
     norms: bool = False
-    """also record the norms of weights, gradients and activations, layer by layer"""
+    """also log the norms of weights, gradients and activations, layer by layer"""
     tensorboard: bool = True
-    """write events for TensorBoard into the run's folder"""
+    """write TensorBoard event files into the run's folder"""
     wandb: str | None = None
-    """a project at Weights & Biases to report to; it needs the package and the network"""
+    """Weights & Biases project to log to; needs the wandb package and a network connection"""
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "watch", "log_every", "evaluate_every", "evaluate_tokens")
-        _at_least(0, self, "watch", "sample_every", "sample_tokens")
+        _at_least(1, self, "watch.", "log_every", "evaluate_every", "evaluate_tokens")
+        _at_least(0, self, "watch.", "sample_every", "sample_tokens")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
-    """How often to save, and how much to keep."""
+    """How often to save, and how many checkpoints to keep."""
 
     every: int | None = None
-    """steps between two checkpoints; None: 10 in a run"""
+    """steps between two checkpoints; None: 10 checkpoints per run"""
     keep: int = 2
-    """how many of the newest stay; the best one stays as well"""
+    """how many of the newest checkpoints to keep; the best one is kept as well"""
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "checkpoint", "every", "keep")
+        _at_least(1, self, "checkpoint.", "every", "keep")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,49 +71,50 @@ class MachineConfig:
     """What to run on. None of it changes what is learned, beyond rounding."""
 
     device: str = "cpu"
-    """cpu, cuda, or a device by its number such as cuda:1"""
+    """cpu, cuda, or one GPU such as cuda:1"""
     threads: int | None = None
-    """threads of a process; None: as many as cores, shared by the processes"""
+    """CPU threads per process; None: all cores, divided among the processes"""
     dtype: NumberType = "float32"
-    """what matrix products are computed in; weights stay in float32"""
+    """precision of matrix products; bfloat16 is mixed precision, weights stay in float32"""
     compile: bool = False
-    """let torch compile the model: some time at the start, a little faster afterwards"""
+    """compile the model with torch.compile: slower to start, a little faster afterwards"""
     parallel: Parallel = "ddp"
-    """under torchrun: every process holds the whole model (ddp) or a part of it (fsdp)"""
+    """under torchrun: each process holds a copy of the model (DDP) or a shard of it (FSDP2)"""
     peak_flops: float | None = None
-    """FLOP/s that count as the whole machine; None: what its matrix products reach when tried"""
+    """peak FLOP/s of the machine, for its utilisation; None: measured by matrix products"""
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "machine", "threads", "peak_flops")
+        _at_least(1, self, "machine.", "threads", "peak_flops")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """Train a language model on text. Sizes are chosen to suit the text and the machine.
 
-    --config FILE takes them from a file instead, such as those in configs/. Flags go over both.
+    --config FILE takes the settings from a file instead, such as those in configs/. Flags override
+    both.
     """
 
     text: Texts = ()
-    """what to train on: files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet"""
+    """text to train on: files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet"""
     out: Path | None = None
-    """the run's folder; None: a new one in runs/, named after the text"""
+    """folder of the run; None: a new one in runs/, named after the text"""
     steps: int = 1000
-    """updates of the weights; with a budget, what fits into it"""
+    """optimizer steps; with a budget, as many as fit into it"""
     budget: str | None = None
-    """how long the run may take, such as 10m; it ends on time, its learning rate at the floor"""
+    """wall-clock budget such as 10m: the run ends on time, with its learning-rate schedule done"""
     batch_size: int = 16
-    """sequences that make up one update, over all processes"""
+    """sequences per optimizer step, over all processes and accumulation steps"""
     accumulate: int = 1
-    """parts in which a process computes its share of a batch: less memory, the same result"""
+    """gradient accumulation steps: less memory, the same result"""
     context_length: int | None = None
-    """ids of a sequence in training; None: as many as the model can take"""
+    """tokens per training sequence; None: the model's context length"""
     seed: int = 0
-    """decides the first weights, the batches, dropout and samples"""
+    """random seed of the initial weights, batches, dropout and samples"""
     overfit: bool = False
-    """train on one batch again and again: if its loss does not go to zero, something is wrong"""
+    """train on a single batch again and again, as a check: the loss must go to zero"""
     architecture: Architecture = "transformer-lm"
-    """which of the two models below is trained"""
+    """which model to train: transformer-lm has the settings in model, gpt2 those in gpt2"""
     model: TransformerLMConfig = field(default_factory=TransformerLMConfig)
     gpt2: GPT2Config = field(default_factory=GPT2Config)
     data: DataConfig = field(default_factory=DataConfig)
@@ -124,46 +125,38 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         _at_least(1, self, "", "steps", "batch_size", "accumulate", "context_length")
-        if not 0 <= self.seed < 2**32:
-            raise ConfigError(f"seed is {self.seed}", hint="choose one from 0 to 4294967295")
-        if self.batch_size % self.accumulate:
-            raise ConfigError(
-                f"batch_size {self.batch_size} cannot be split into accumulate {self.accumulate}",
-                hint="choose a batch_size that accumulate divides",
-            )
-        if self.seq > self.lm.context_length:
-            raise ConfigError(
-                f"context_length is {self.seq}, the model takes {self.lm.context_length}",
-                hint=f"lower it or raise {self.branch}.context_length",
-            )
-        if self.budget is not None and parse_duration(self.budget) <= 0:
-            raise ConfigError(f"budget is {self.budget}", hint="give a time such as 10m")
-        if self.text and self.data.tokens is not None:
-            raise ConfigError("both a text and data.tokens are given", hint="give one of them")
+        require(0 <= self.seed < 2**32, f"seed is {self.seed}", "choose one from 0 to 4294967295")
+        require(
+            self.batch_size % self.accumulate == 0,
+            f"batch_size {self.batch_size} is not a multiple of accumulate {self.accumulate}",
+            f"choose a multiple of {self.accumulate}",
+        )
+        longest = self.model_config.context_length
+        require(
+            self.seq <= longest,
+            f"context_length is {self.seq}, the model takes {longest}",
+            f"lower it or raise {self.branch}.context_length",
+        )
+        is_positive = self.budget is None or parse_duration(self.budget) > 0
+        require(is_positive, f"budget is {self.budget}", "give a duration such as 10m")
+        is_one = not self.text or self.data.tokens is None
+        require(is_one, "both a text and data.tokens are given", "give one of them")
 
     @property
-    def lm(self) -> TransformerLMConfig | GPT2Config:
+    def model_config(self) -> TransformerLMConfig | GPT2Config:
         """The config of the model that is trained."""
         return self.gpt2 if self.architecture == "gpt2" else self.model
 
     @property
     def branch(self) -> str:
-        """Where that config stands in the tree."""
+        """Its name in the tree."""
         return "gpt2" if self.architecture == "gpt2" else "model"
 
     @property
     def seq(self) -> int:
-        """Ids of a training sequence."""
-        return self.context_length or self.lm.context_length
-
-    @property
-    def tokens_per_step(self) -> int:
-        return self.batch_size * self.seq
+        """Tokens per training sequence."""
+        return self.context_length or self.model_config.context_length
 
 
 def _at_least(least: int, config: object, branch: str, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if value is not None and value < least:
-            key = f"{branch}.{name}" if branch else name
-            raise ConfigError(f"{key} is {value}", hint=f"it must be at least {least}")
+    require_at_least(least, **{branch + name: getattr(config, name) for name in names})

@@ -1,4 +1,4 @@
-"""metrics.jsonl -> loss.png: the losses by step and by wall-clock."""
+"""metrics.jsonl -> loss.png: loss curves by step and by wall-clock."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _MOST_WINDOWS = 100
 
 
 def draw_curve(records: Sequence[Record], path: str | Path, title: str) -> None:
-    """Write the picture. Training loss is noisy: a running mean is drawn over it."""
+    """The losses of one run; a running mean is drawn over the noisy training loss."""
     draw_curves({title: records}, path)
 
 
 def draw_curves(runs: Mapping[str, Sequence[Record]], path: str | Path) -> None:
-    """One run with its losses, or several with what compares across vocabularies: bits per byte."""
+    """The losses of one run; of several, bits per byte, which compares across vocabularies."""
     from matplotlib.figure import Figure
 
     if not any(_points(records, "train", "step")[0].size for records in runs.values()):
-        raise InputError("there is nothing to draw yet: no step has been recorded")
+        raise InputError("nothing to draw yet: no step has been recorded")
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     by_step, by_clock = figure.subplots(1, 2, sharey=True)
     for axes, clock, label in ((by_step, "step", "step"), (by_clock, "seconds", "minutes")):
@@ -76,16 +76,15 @@ def _draw_several(
 def _result(records: Sequence[Record]) -> str:
     _, losses = _points(records, "validation", "step")
     _, bits = _points(records, "validation", "step", "bits_per_byte")
-    if not losses.size:
-        return ""
-    return f": validation loss {losses[-1]:.3f}, {bits[-1]:.3f} bits per byte"
+    loss = f": validation loss {losses[-1]:.3f}" if losses.size else ""
+    return loss + (f", {bits[-1]:.3f} bits per byte" if bits.size else "")
 
 
 def _add_bits_axis(axes: Axes, records: Sequence[Record]) -> None:
     """The same curve read in bits per byte, on the right: one is a multiple of the other."""
     _, losses = _points(records, "validation", "step")
     _, bits = _points(records, "validation", "step", "bits_per_byte")
-    if losses.size and losses[-1] > 0:
+    if losses.size and bits.size and losses[-1] > 0:
         factor = bits[-1] / losses[-1]
         right = axes.secondary_yaxis("right", (lambda x: x * factor, lambda y: y / factor))
         right.set_ylabel("bits per byte")
@@ -101,9 +100,7 @@ def _points(
     return at, np.array([record[value] for record in chosen], dtype=np.float64)
 
 
-def _smooth(
-    values: Numbers,
-) -> Numbers:
+def _smooth(values: Numbers) -> Numbers:
     """The mean over a window around each value, shorter at both ends."""
     half = len(values) // _MOST_WINDOWS
     sums = np.concatenate([[0.0], np.cumsum(values)])

@@ -35,7 +35,7 @@ from trafo.train.config import Parallel
 
 @dataclass(frozen=True)
 class Ranks:
-    """How many processes work together, and which one this is."""
+    """How many processes train together, and which one this is."""
 
     rank: int = 0
     world: int = 1
@@ -43,7 +43,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """The one that writes files and talks to people."""
+        """The rank that writes files and prints messages."""
         return self.rank == 0
 
     def add_up(self, value: Tensor) -> Tensor:
@@ -87,13 +87,13 @@ class Ranks:
 
 
 def is_first_process() -> bool:
-    """Whether this is the one that talks to people, asked before the ranks have met."""
+    """Whether this is rank 0, known before the process group exists."""
     return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager
 def ranks() -> Iterator[Ranks]:
-    """Join the others that torchrun has started, and leave them at the end."""
+    """Join the process group that torchrun has started, and leave it at the end."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1 or "RANK" not in os.environ:
         yield Ranks()
@@ -130,7 +130,7 @@ def distribute(
 
 @contextmanager
 def gradients_stay_here(objective: Any, stay: bool) -> Iterator[None]:
-    """Put off the exchange of gradients between ranks: all but the last of accumulated parts."""
+    """Put off the exchange of gradients between ranks, for all but the last accumulation step."""
     # By what they offer: with one rank there is neither, and nothing to import.
     if stay and hasattr(objective, "no_sync"):
         with objective.no_sync():
@@ -143,13 +143,6 @@ def gradients_stay_here(objective: Any, stay: bool) -> Iterator[None]:
             objective.set_requires_gradient_sync(True)
     else:
         yield
-
-
-def compiled(objective: Module) -> Module:
-    """Compiled when it first runs."""
-    wrapped = torch.compile(objective)
-    assert isinstance(wrapped, Module)
-    return wrapped
 
 
 def whole_model(model: Module, config: ModelConfig, ranks: Ranks) -> Module | None:

@@ -1,50 +1,246 @@
 """The loop: step after step, with a look at the model now and then, until the plan is done.
 
-What a step does is in `step.py`, what is written where in `reporter.py`. Here is decided what
-happens when: validation, samples, checkpoints, going back, leaving.
+What a step does is in `step.py`, what is shown of it in `report.py`. The trainer decides what
+happens when: validation, samples, checkpoints, going back, ending.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
 from types import FrameType
 
+from trafo.account.peak import measured_peak_flops
 from trafo.checkpoint.bundle import describe_model
-from trafo.checkpoint.snapshot import restore, take
 from trafo.checkpoint.store import CheckpointStore
 from trafo.errors import InputError, StorageError
-from trafo.runtime.console import say
-from trafo.train.build import Training
-from trafo.train.plan import time_to_train
-from trafo.train.report import Reporter
-from trafo.train.run import RunFolder, State, check_same_data
-from trafo.train.step import StepResult
-from trafo.train.validation import validate
+from trafo.train.metrics import Record
+from trafo.train.plan import Clock, Plan, time_to_train
+from trafo.train.report import Listener, Reporter
+from trafo.train.run import Run, TrainerState
+from trafo.train.step import StepResult, Training
 
-DONE = 0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LAST_VALIDATION = 10  # times as many tokens as the others
+_SEEDS_APART = 1_000_003
+
+
+class Trainer:
+    """One session of a run, by a plan from its beginning, or else from its newest checkpoint."""
+
+    def __init__(
+        self, training: Training, run: Run, clock: Clock, plan: Plan | None = None
+    ) -> None:
+        self.training = training
+        self.config = training.config
+        self.ranks = training.ranks
+        self.run = run
+        self.clock = clock
+        self.store = CheckpointStore(run.checkpoint_folder, self.config.checkpoint.keep)
+        self.listener = Reporter(run, self.config) if self.ranks.is_first else Listener()
+        self._saved_step: int | None = None
+        self._validated_step: int | None = None
+        self._peak_flops = self.config.machine.peak_flops or math.inf
+        if plan is not None:
+            self.state = TrainerState(plan=plan)
+        else:
+            self.state = self._load_newest()
+            clock.resume(self.state.seconds)
+
+    def fit(self) -> signal.Signals | None:
+        """Train to the end of the plan; returns the signal that ended it before, if one did."""
+        if self._saved_step is None:
+            self.save()  # from here on there is always a checkpoint to go back to
+        if self.config.machine.peak_flops is None and self.ranks.is_first:
+            self._peak_flops = measured_peak_flops(self.training.device) * self.ranks.world
+        with interruptions() as interruption, self.listener.listening(self.state):
+            self.clock.begin_steps()
+            while self.state.step < self.state.plan.steps:
+                self.advance()
+                if self._is_interrupted(interruption):
+                    break
+        if interruption.signal is not None:
+            self._leave(interruption.signal)
+        self.state.seconds = self.clock.seconds
+        return interruption.signal
+
+    def advance(self) -> None:
+        """One step and what is due after it; or back to a checkpoint, if it led to no number."""
+        state, watch = self.state, self.config.watch
+        is_logged = state.step == 0 or state.plan.is_due(watch.log_every, state.step + 1)
+        factor, begun = self._rate_factor(), perf_counter()
+        result = self.training.step(
+            state.step, seed=self._seed(), rate_factor=factor, norms=watch.norms and is_logged
+        )
+        if not result.is_sound:
+            self._go_back(result)
+            return
+        self.clock.add_step(perf_counter() - begun)
+        state.step += 1
+        state.tokens += result.num_targets
+        self.listener.step(
+            self._record(result, factor * self.config.optimizer.lr),
+            steps=state.plan.steps,
+            seconds_left=(state.plan.steps - state.step) * self.clock.seconds_per_step,
+            is_logged=is_logged,
+        )
+        self._do_what_is_due()
+
+    def _do_what_is_due(self) -> None:
+        state = self.state
+        if state.plan.is_due(state.plan.evaluate_every, state.step):
+            self._validate()
+        if self.config.budget is not None and state.plan.is_due(
+            state.plan.correct_every, state.step
+        ):
+            self._correct_plan(time_to_train(self.config.budget))
+        if state.plan.is_due(state.plan.sample_every, state.step):
+            self._sample()
+        if state.plan.is_due(state.plan.checkpoint_every, state.step):
+            self._save_or_go_on()
+
+    def _record(self, result: StepResult, lr: float) -> Record:
+        seconds = self.clock.step_seconds
+        flops = self.training.task.flops_per_step
+        return {
+            "step": self.state.step,
+            "kind": "train",
+            "loss": result.loss,
+            "lr": lr,
+            "grad_norm": result.grad_norm,
+            "batch": result.batch,
+            "tokens_per_second": result.num_targets / seconds,
+            "utilisation": flops / seconds / self._peak_flops,
+            "seconds": self.clock.seconds,
+            **result.norms,
+        }
+
+    def _rate_factor(self) -> float:
+        """What the learning rates of the coming step are multiplied by."""
+        schedule, d_model = self.config.optimizer.schedule, self.config.model_config.d_model
+        return schedule.factor(self.state.step, self.state.plan.steps, d_model)
+
+    def _seed(self) -> int:
+        """After going back, other batches and other dropout than those that led to nowhere."""
+        return (self.config.seed + _SEEDS_APART * self.state.attempt) % 2**32
+
+    def _validate(self) -> None:
+        state = self.state
+        num_tokens = state.plan.evaluate_tokens
+        if state.step == state.plan.steps and self.config.watch.evaluate_tokens is None:
+            num_tokens *= _LAST_VALIDATION
+        model = self.training.whole_model()
+        found = {"loss": 0.0} if model is None else self.training.task.validate(model, num_tokens)
+        state.validation_loss = self.ranks.agree(found["loss"])
+        self._validated_step = state.step
+        about = {"step": state.step, "kind": "validation"}
+        self.listener.validation(about | found | {"seconds": self.clock.seconds})
+
+    def _sample(self) -> None:
+        model = self.training.whole_model()
+        if model is not None:
+            self.listener.sample(self.state.step, self.training.task.sample(model))
+
+    def _correct_plan(self, seconds: float) -> None:
+        """As many steps as still fit, from what they have cost in this session."""
+        state = self.state
+        if state.step < state.plan.steps:
+            left = seconds - self.clock.seconds
+            corrected = state.plan.corrected(state.step, left, self.clock.seconds_per_step)
+            steps = round(self.ranks.agree(float(corrected.steps)))
+            state.plan = dataclasses.replace(corrected, steps=steps)
+
+    def save(self) -> None:
+        """Write a checkpoint of this moment."""
+        state = self.state
+        state.seconds = self.clock.seconds
+        # Only weights that were measured themselves can be the best.
+        measured = state.validation_loss if self._validated_step == state.step else None
+        loss = math.inf if measured is None else measured
+        is_best = loss < state.best_loss
+        state.best_loss = min(state.best_loss, loss)
+        snapshot = self.training.snapshot()
+        if self.ranks.is_first:
+            self.store.save(
+                state.step,
+                snapshot,
+                state.to_json() | {"data": self.training.task.fingerprint()},
+                describe_model(self.config.model_config),
+                is_best=is_best,
+            )
+        self._saved_step = state.step
+
+    def _save_or_go_on(self) -> None:
+        """A full disk is no reason to lose what is in memory; at the end it is an error."""
+        try:
+            self.save()
+        except StorageError as error:
+            step = self.state.step
+            if step >= self.state.plan.steps:
+                raise
+            self.listener.note(f"{error}")
+            saved = self._what_is_saved()
+            self.listener.note(f"not saved at step {step}; {saved}, training continues")
+
+    def _load_newest(self) -> TrainerState:
+        """Go to the newest sound checkpoint; the config may ask for more steps than it did."""
+        checkpoint = self.store.newest()
+        data = checkpoint.state.pop("data", None)
+        if data != self.training.task.fingerprint():
+            raise InputError(
+                "the data is not what this run was trained on so far",
+                hint="put the text back as it was, or start a new run",
+            )
+        self.training.restore(checkpoint.snapshot)
+        state = TrainerState.from_json(checkpoint.state)
+        state.plan = state.plan.resumed(self.config, state.step, state.seconds)
+        self._saved_step = state.step
+        return state
+
+    def _go_back(self, result: StepResult) -> None:
+        """To the last checkpoint after a loss that is not a number; the second time, stop."""
+        step, attempt = self.state.step, self.state.attempt
+        what = f"step {step + 1}: loss {result.loss:.4g}, gradient norm {result.grad_norm:.4g}"
+        if attempt:
+            raise InputError(
+                f"{what}, for the second time",
+                hint=f"stopped; {self._what_is_saved()}. Try a lower optimizer.lr",
+            )
+        self.state = self._load_newest()
+        self.state.attempt = attempt + 1
+        self.listener.went_back(self.state.step)
+        self.listener.note(f"{what}; back to step {self.state.step}, with other batches from there")
+
+    def _is_interrupted(self, interruption: Interruption) -> bool:
+        """On every rank, if on any."""
+        number = self.ranks.largest(int(interruption.signal or 0))
+        if number and interruption.signal is None:
+            interruption.note(number, None)
+        return interruption.signal is not None
+
+    def _leave(self, number: signal.Signals) -> None:
+        step = self.state.step
+        if self._saved_step != step:
+            self.save()
+        resume = f"trafo resume {self.run.path}"
+        self.listener.note(f"{number.name}: saved at step {step}; continue with `{resume}`")
+
+    def _what_is_saved(self) -> str:
+        return f"the checkpoint of step {self._saved_step} stays"
 
 
 class Interruption:
-    """Whether somebody wants this to end."""
+    """SIGINT or SIGTERM as a note for the loop, which saves and leaves. A second ends at once."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
 
-    def __bool__(self) -> bool:
-        return self.signal is not None
-
-    @property
-    def exit_code(self) -> int:
-        """As a shell reports a program that a signal has ended: 130 or 143."""
-        assert self.signal is not None
-        return 128 + int(self.signal)
-
     def note(self, number: int, frame: FrameType | None) -> None:
+        """As a handler of signals."""
         if self.signal is not None:
             raise KeyboardInterrupt
         self.signal = signal.Signals(number)
@@ -64,177 +260,3 @@ def interruptions() -> Iterator[Interruption]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-class Trainer:
-    """One session of a run, from its beginning or from a checkpoint."""
-
-    def __init__(self, training: Training, folder: RunFolder, state: State, started: float) -> None:
-        self.training = training
-        self.config = training.config
-        self.ranks = training.ranks
-        self.folder = folder
-        self.state = state
-        self.store = CheckpointStore(folder.checkpoints, training.config.checkpoint.keep)
-        self._saved_step: int | None = None
-        self._measured_step: int | None = None
-        self._seconds_before = state.seconds
-        self._started = started
-
-    @property
-    def seconds(self) -> float:
-        """Wall-clock of the run so far, earlier sessions included."""
-        return self._seconds_before + perf_counter() - self._started
-
-    def fit(self) -> int:
-        """Train to the end of the plan, or until interrupted; returns the exit code."""
-        if self._saved_step is None and self.state.step == 0:
-            self.save()  # from here on there is always a checkpoint to go back to
-        self._follow_attempt()
-        with interruptions() as interruption, Reporter(self) as reporter:
-            while self.state.step < self.state.plan.steps:
-                if not self._advance(reporter):
-                    continue
-                if self._is_interrupted(interruption):
-                    break
-        if interruption:
-            return self._leave(interruption)
-        return DONE
-
-    def _advance(self, reporter: Reporter) -> bool:
-        """One step and what is due after it; False if the training had to go back instead."""
-        state, plan = self.state, self.state.plan
-        begun = perf_counter()
-        factor = self.rate_factor
-        result = self.training.stepper.run(state.step, factor)
-        if not result.is_sound:
-            self._go_back(result)
-            reporter.reopen()
-            return False
-        state.step += 1
-        reporter.step(result, factor, perf_counter() - begun)
-        if plan.is_due(plan.evaluate_every, state.step):
-            self._evaluate(reporter)
-        if self.config.budget is not None and plan.is_due(plan.correct_every, state.step):
-            self._correct_plan(time_to_train(self.config.budget), reporter.seconds_per_step)
-        plan = state.plan
-        if plan.is_due(plan.sample_every, state.step):
-            reporter.sample()
-        if plan.is_due(plan.checkpoint_every, state.step):
-            self._save_or_go_on(reporter)
-        return True
-
-    @property
-    def rate_factor(self) -> float:
-        """What the learning rates of the coming step are multiplied by."""
-        schedule = self.config.optimizer.schedule
-        return schedule.factor(self.state.step, self.state.plan.steps, self.config.lm.d_model)
-
-    def _evaluate(self, reporter: Reporter) -> None:
-        is_last = self.state.step == self.state.plan.steps
-        loss, evaluation = validate(self.training, self.state.plan, is_last=is_last)
-        self.state.validation_loss = loss
-        self._measured_step = self.state.step
-        if evaluation is not None:
-            reporter.validation(evaluation)
-
-    def _correct_plan(self, seconds: float, seconds_per_step: float) -> None:
-        """As many steps as still fit, from what they have cost in this session."""
-        state = self.state
-        if state.step < state.plan.steps:
-            corrected = state.plan.corrected(state.step, seconds - self.seconds, seconds_per_step)
-            steps = round(self.ranks.agree(float(corrected.steps)))
-            state.plan = dataclasses.replace(corrected, steps=steps)
-
-    def save(self) -> None:
-        """Write a checkpoint of this moment."""
-        self.state.seconds = self.seconds
-        is_best = self._is_best()
-        if is_best:
-            self.state.best_loss = self.state.validation_loss or 0.0
-        snapshot = take(self.training.model, self.training.optimizers)
-        if self.ranks.is_first:
-            self.store.save(
-                self.state.step,
-                snapshot,
-                self.state.to_json(self.training.dataset),
-                describe_model(self.config.lm),
-                is_best=is_best,
-            )
-        self._saved_step = self.state.step
-
-    def _is_best(self) -> bool:
-        """Whether these very weights were measured, and are better than all that were saved."""
-        loss = self.state.validation_loss
-        if loss is None or self._measured_step != self.state.step:
-            return False
-        return loss < self.state.best_loss
-
-    def _save_or_go_on(self, reporter: Reporter) -> None:
-        """A full disk is no reason to lose what is in memory; at the end it is an error."""
-        try:
-            self.save()
-        except StorageError as error:
-            if self.state.step >= self.state.plan.steps:
-                raise
-            say(f"{error}")
-            say(f"not saved at step {self.state.step}; {self._what_is_saved()}, training goes on")
-
-    def continue_from_newest(self) -> None:
-        """Begin this session where an earlier one left off; its time counts as well."""
-        self._load_newest()
-        self._seconds_before = self.state.seconds
-
-    def _load_newest(self) -> None:
-        """Go to the newest sound checkpoint."""
-        checkpoint = self.store.newest()
-        check_same_data(checkpoint.state["data"], self.training.dataset)
-        restore(checkpoint.snapshot, self.training.model, self.training.optimizers)
-        self.state = State.from_json(checkpoint.state)
-        self._saved_step = self.state.step
-
-    def _go_back(self, result: StepResult) -> None:
-        """To the last checkpoint after a loss that is no number; the second time, stop."""
-        step, attempt = self.state.step, self.state.attempt
-        what = f"step {step + 1}: loss {result.loss:.4g}, gradient norm {result.grad_norm:.4g}"
-        if attempt:
-            raise InputError(
-                f"{what}, for the second time",
-                hint=f"stopped; {self._what_is_saved()}. Try a lower optimizer.lr",
-            )
-        self._load_newest()
-        self.state.attempt = attempt + 1
-        self._follow_attempt()
-        if self.ranks.is_first:
-            say(f"{what}; back to step {self.state.step}, going on with other batches")
-
-    def _follow_attempt(self) -> None:
-        """Other batches and other dropout than the ones that led to nowhere."""
-        stepper = self.training.stepper
-        seed = (self.config.seed + 1_000_003 * self.state.attempt) % 2**32
-        stepper.sampler = dataclasses.replace(stepper.sampler, seed=seed)
-
-    def _is_interrupted(self, interruption: Interruption) -> bool:
-        """On every rank, if on any."""
-        if self.ranks.world == 1:
-            return bool(interruption)
-        number = self.ranks.largest(int(interruption.signal or 0))
-        if number and not interruption:
-            interruption.note(number, None)
-        return bool(interruption)
-
-    def _leave(self, interruption: Interruption) -> int:
-        if self._saved_step != self.state.step:
-            self.save()
-        assert interruption.signal is not None
-        if self.ranks.is_first:
-            say(
-                f"{interruption.signal.name}: saved at step {self.state.step}; "
-                f"go on with `trafo resume {self.folder.path}`"
-            )
-        return interruption.exit_code
-
-    def _what_is_saved(self) -> str:
-        if self._saved_step is None:
-            return "there is no checkpoint"
-        return f"the checkpoint of step {self._saved_step} stays"

@@ -8,6 +8,7 @@ metrics.jsonl says what happened at which step, one JSON object a line:
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 from trafo.errors import MissingPackageError
 from trafo.runtime.atomic import atomic_write, storage_errors
 from trafo.runtime.console import say
+from trafo.train.config import TrainConfig
 
 Record = dict[str, Any]
 
@@ -23,10 +25,10 @@ _NOT_CURVES = ("step", "kind", "batch")
 
 
 class MetricsFile:
-    """Adds lines at the end; each is on its way to the disk when `add` returns."""
+    """Appends lines; another process can read each of them when `add` returns."""
 
     def __init__(self, path: Path, after_step: int) -> None:
-        """Go on after a step: what was written of later ones is dropped, it will come again."""
+        """Continue after a step: records of later steps are dropped, they will come again."""
         if path.exists():
             kept = [record for record in read_metrics(path) if record["step"] <= after_step]
             with atomic_write(path, "w") as file:
@@ -36,17 +38,19 @@ class MetricsFile:
             self._file = path.open("a", encoding="utf-8")
 
     def add(self, record: Record) -> None:
+        """One more line."""
         with storage_errors(self.path):
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
 
     def close(self) -> None:
+        """No more lines will come."""
         with storage_errors(self.path):
             self._file.close()
 
 
 def read_metrics(path: str | Path) -> list[Record]:
-    """All whole lines; one that a kill has cut off is left out."""
+    """All complete lines; one that a kill has cut off is left out."""
     return list(_records(Path(path)))
 
 
@@ -62,35 +66,35 @@ def _records(path: Path) -> Iterator[Record]:
 
 
 class Board(Protocol):
-    """Somewhere to show numbers by step."""
+    """A service or program that shows numbers by step."""
 
-    def add(self, record: Record) -> None: ...
+    def add(self, record: Record) -> None:
+        """Show one more record."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """No more will come."""
 
 
-def open_boards(
-    folder: Path, step: int, *, tensorboard: bool, wandb: str | None, settings: dict[str, Any]
-) -> list[Board]:
-    """Those that were asked for; `step` is the first that is new."""
+def open_boards(folder: Path, step: int, config: TrainConfig) -> list[Board]:
+    """Those that the config asks for; records up to `step` are there already."""
     boards: list[Board] = []
-    if tensorboard:
+    if config.watch.tensorboard:
         try:
             boards.append(TensorBoard(folder, step))
         except ImportError:
             say("no TensorBoard events: the package tensorboard is not installed")
-    if wandb is not None:
-        boards.append(WeightsAndBiases(wandb, settings))
+    if config.watch.wandb is not None:
+        boards.append(WeightsAndBiases(config.watch.wandb, dataclasses.asdict(config)))
     return boards
 
 
-class TensorBoard:
+class TensorBoard(Board):
     """Event files in the run's folder."""
 
     def __init__(self, folder: Path, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        # What was written of later steps, before a kill, is hidden from view.
+        # Later steps, written before a kill, are hidden.
         self._writer = SummaryWriter(str(folder), purge_step=step or None)
 
     def add(self, record: Record) -> None:
@@ -101,7 +105,7 @@ class TensorBoard:
         self._writer.close()
 
 
-class WeightsAndBiases:
+class WeightsAndBiases(Board):
     """A run in a project at Weights & Biases."""
 
     def __init__(self, project: str, settings: dict[str, Any]) -> None:

@@ -1,8 +1,8 @@
-"""How many steps, and what happens how often on the way.
+"""How many steps, what happens how often on the way, and how a budget of time becomes both.
 
-A budget of time becomes a number of steps: a few steps are tried before the run begins, and the
-number is set right again and again, from what steps have really cost so far. The learning rate
-follows the number of steps, so it arrives at its floor when the time is over.
+A few steps are tried before a run with a budget begins, and the number of steps is corrected again
+and again, from what they have really cost so far. The learning rate follows the number of steps, so
+it arrives at its floor when the time is over.
 """
 
 from __future__ import annotations
@@ -11,46 +11,115 @@ import dataclasses
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
+from typing import Any
 
-from trafo.checkpoint.snapshot import Snapshot, restore, take
+from trafo.checkpoint.snapshot import Snapshot
+from trafo.errors import require
 from trafo.runtime.progress import progress
-from trafo.runtime.sizes import parse_duration
-from trafo.train.build import Training
+from trafo.runtime.sizes import format_duration, parse_duration
 from trafo.train.config import TrainConfig
+from trafo.train.step import Training
+from trafo.train.task import Task
 
-_VALIDATIONS, _SAMPLES, _CHECKPOINTS, _LOOKS = 20, 4, 10, 50
+_VALIDATIONS, _SAMPLES, _CHECKPOINTS, _CORRECTIONS = 20, 4, 10, 50
 _VALIDATION_SHARE = 0.015
 _FORWARD_COST = 1 / 3  # of a training step
+_SMOOTHING = 20  # steps
 # What the end takes: the last validation, checkpoint and picture.
 _RESERVE = 0.03
 # What trying steps may take: seconds, a share of the budget, steps.
-_LONGEST, _SHARE, _MOST_STEPS = 10.0, 0.02, 20
+_LONGEST_TRIAL, _TRIAL_SHARE, _MOST_TRIALS = 10.0, 0.02, 20
+
+
+class Clock:
+    """The time of a run, earlier sessions included, and what steps cost in this session."""
+
+    def __init__(self) -> None:
+        self._started = perf_counter()
+        self._seconds_before = 0.0
+        self._first_step = self._started
+        self._num_steps = 0
+        self.step_seconds = 0.0
+        """a running mean of the bare step, without validations and checkpoints"""
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock of the run so far."""
+        return self._seconds_before + perf_counter() - self._started
+
+    @property
+    def seconds_per_step(self) -> float:
+        """What a step costs in this session, with validations, samples and checkpoints."""
+        return (perf_counter() - self._first_step) / max(1, self._num_steps)
+
+    def resume(self, seconds: float) -> None:
+        """Earlier sessions took so long."""
+        self._seconds_before = seconds
+
+    def begin_steps(self) -> None:
+        """From here on steps are counted."""
+        self._first_step = perf_counter()
+
+    def add_step(self, seconds: float) -> None:
+        """One more step, and how long it took."""
+        self._num_steps += 1
+        if self._num_steps <= 2:  # the first one warms up
+            self.step_seconds = seconds
+        else:
+            self.step_seconds += (seconds - self.step_seconds) / _SMOOTHING
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Part of a checkpoint: a run that goes on keeps to it."""
+    """Part of a checkpoint: a run that resumes keeps to it."""
 
     steps: int
     evaluate_every: int
+    evaluate_tokens: int
     sample_every: int
     checkpoint_every: int
-    evaluate_tokens: int
+    asked_steps: int
+    asked_budget: str | None
+    """what the config said when the number of steps was decided"""
 
     @classmethod
-    def of(cls, config: TrainConfig, steps: int) -> Plan:
+    def of(cls, config: TrainConfig, steps: int, task: Task) -> Plan:
         """The config's intervals; those it leaves open follow from the number of steps."""
-        samples = config.watch.sample_every
-        evaluate_every = config.watch.evaluate_every or max(1, steps // _VALIDATIONS)
+        every = config.watch.evaluate_every or max(1, steps // _VALIDATIONS)
+        # So many that validating takes a small share of the time between two validations.
+        tokens = round(_VALIDATION_SHARE * (every * task.tokens_per_step) / _FORWARD_COST)
         return cls(
             steps=steps,
-            evaluate_every=evaluate_every,
-            evaluate_tokens=config.watch.evaluate_tokens or _cheap_tokens(config, evaluate_every),
-            sample_every=max(1, steps // _SAMPLES) if samples is None else samples,
+            evaluate_every=every,
+            evaluate_tokens=max(tokens, task.fewest_validation_tokens),
+            sample_every=max(1, steps // _SAMPLES),
             # A multiple: what is saved has just been measured, and can be called the best.
-            checkpoint_every=config.checkpoint.every
-            or evaluate_every * max(1, round(steps / _CHECKPOINTS / evaluate_every)),
-        )
+            checkpoint_every=every * max(1, round(steps / _CHECKPOINTS / every)),
+            asked_steps=config.steps,
+            asked_budget=config.budget,
+        )._with_intervals(config)
+
+    def _with_intervals(self, config: TrainConfig) -> Plan:
+        """The same plan with what the config itself says."""
+        said: dict[str, Any] = {
+            "evaluate_every": config.watch.evaluate_every,
+            "evaluate_tokens": config.watch.evaluate_tokens,
+            "sample_every": config.watch.sample_every,
+            "checkpoint_every": config.checkpoint.every,
+        }
+        return dataclasses.replace(self, **{k: v for k, v in said.items() if v is not None})
+
+    def resumed(self, config: TrainConfig, step: int, seconds: float) -> Plan:
+        """For a run that has come so far: other steps or another budget only if asked for."""
+        plan = self._with_intervals(config)
+        if (config.steps, config.budget) == (self.asked_steps, self.asked_budget):
+            return plan
+        if config.budget is None:
+            plan = dataclasses.replace(plan, steps=config.steps)
+        elif config.budget != self.asked_budget:
+            left = time_to_train(config.budget) - seconds
+            plan = plan.corrected(step, left, seconds / max(1, step))
+        return dataclasses.replace(plan, asked_steps=config.steps, asked_budget=config.budget)
 
     def is_due(self, every: int, step: int) -> bool:
         """Whether something that happens every so many steps happens after this one."""
@@ -59,7 +128,7 @@ class Plan:
     @property
     def correct_every(self) -> int:
         """Steps between two looks at the clock."""
-        return max(1, self.steps // _LOOKS)
+        return max(1, self.steps // _CORRECTIONS)
 
     def corrected(self, step: int, seconds_left: float, seconds_per_step: float) -> Plan:
         """The same plan with the steps that still fit; at least one more."""
@@ -67,10 +136,22 @@ class Plan:
         return dataclasses.replace(self, steps=step + max(1, fitting))
 
 
-def _cheap_tokens(config: TrainConfig, evaluate_every: int) -> int:
-    """So many that validating them takes a small share of the time between two validations."""
-    trained = evaluate_every * config.tokens_per_step
-    return max(round(_VALIDATION_SHARE * trained / _FORWARD_COST), 4 * config.seq)
+def make_plan(training: Training, clock: Clock) -> Plan:
+    """The plan of a run that begins; with a budget, from trying a few steps."""
+    config, task = training.config, training.task
+    if config.budget is None:
+        return Plan.of(config, config.steps, task)
+    seconds = time_to_train(config.budget)
+    per_step = try_steps(training, seconds)
+    left = training.ranks.agree(seconds - clock.seconds)
+    steps = steps_that_fit(left, per_step)
+    require(
+        steps >= 1,
+        f"budget is {config.budget}: {format_duration(max(left, 0))} are left after reading the "
+        f"text, a step takes {format_duration(per_step)}",
+        "give it more time, or make the model or the batch smaller",
+    )
+    return Plan.of(config, steps, task)
 
 
 def steps_that_fit(seconds: float, seconds_per_step: float) -> int:
@@ -83,21 +164,21 @@ def time_to_train(budget: str) -> float:
     return parse_duration(budget) * (1 - _RESERVE)
 
 
-def seconds_per_step(training: Training, budget: float) -> float:
-    """The median of several steps, in at most 2 % of the budget; at least two are taken."""
-    before = _copy(take(training.model, training.optimizers))
+def try_steps(training: Training, budget: float) -> float:
+    """Seconds per step: the median of a few, in at most 2 % of the budget, that leave no trace."""
+    before = _copy(training.snapshot())
+    # Every rank must take as many as the others, whatever its clock says.
+    fewest, most = (3, 3) if training.ranks.world > 1 else (2, _MOST_TRIALS)
     seconds: list[float] = []
-    end = perf_counter() + min(_LONGEST, _SHARE * budget)
+    end = perf_counter() + min(_LONGEST_TRIAL, _TRIAL_SHARE * budget)
     with progress("trying steps", unit="steps") as bar:
-        # The first step is slower (memory, compiling): it does not count.
-        while len(seconds) < 2 or (perf_counter() < end and len(seconds) < _MOST_STEPS):
+        while len(seconds) < fewest or (perf_counter() < end and len(seconds) < most):
             start = perf_counter()
-            training.stepper.run(0, rate_factor=1.0)
+            training.step(0, seed=training.config.seed, rate_factor=1.0)
             seconds.append(perf_counter() - start)
             bar.advance()
-            if training.ranks.world > 1 and len(seconds) >= 3:
-                break  # every rank must take as many as the others
-    restore(before, training.model, training.optimizers)
+    training.restore(before)
+    # The first step is slower (memory, compiling): it does not count.
     return training.ranks.agree(median(seconds[1:]))
 
 

@@ -1,215 +1,159 @@
-"""What a person and their tools see of a training: the live line, files, boards, samples, curve."""
+"""What a person and their tools see of a training: the live line, files, boards, the curve.
+
+The trainer tells what happens; who listens decides nothing.
+"""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
 
-from trafo.account import Workload, account
-from trafo.account.peak import measured_peak_flops
 from trafo.errors import StorageError
-from trafo.evaluate import Evaluation
-from trafo.models import CausalLM
+from trafo.runtime.atomic import storage_errors
 from trafo.runtime.console import say
 from trafo.runtime.progress import Bar, progress
 from trafo.runtime.sizes import format_duration
+from trafo.train.config import TrainConfig
 from trafo.train.curve import draw_curve
-from trafo.train.distributed import whole_model
-from trafo.train.metrics import Board, MetricsFile, Record, open_boards, read_metrics
-from trafo.train.norms import NormWatch
-from trafo.train.samples import write_sample
-from trafo.train.step import StepResult
+from trafo.train.metrics import Board, MetricsFile, Record, open_boards
+from trafo.train.run import Run, TrainerState
 
-if TYPE_CHECKING:
-    from trafo.train.loop import Trainer
-
-# The rate shown is a mean over about this many steps.
-_MEMORY = 20
+_SMOOTHING = 20  # steps that the usual loss is a mean of
 _SPIKE_NATS = 2.0
 _SECONDS_BETWEEN_CURVES = 60.0  # drawing takes a while, and nobody looks more often
+_LONGEST_SAMPLE = 200  # characters on the screen
 
 
-class Reporter:
-    """Watches one session. On other ranks than the first it only keeps the time."""
+class Listener:
+    """Hears what happens in a training. This one stays silent: all ranks but the first have it."""
 
-    def __init__(self, trainer: Trainer) -> None:
-        self.trainer = trainer
-        config = trainer.config
-        self.is_silent = not trainer.ranks.is_first
-        work = Workload(seq=config.seq, batch_size=config.batch_size)
-        self._flops_per_step = account(config.lm, work).flops
-        self._peak = config.machine.peak_flops
-        self._step_seconds: float | None = None
-        self._usual_loss: float | None = None
-        self._last: Record = {}
+    def listening(self, state: TrainerState) -> AbstractContextManager[None]:
+        """A session begins here and ends with the block."""
+        return nullcontext()
+
+    def step(self, record: Record, *, steps: int, seconds_left: float, is_logged: bool) -> None:
+        """A step has been made, of so many."""
+
+    def validation(self, record: Record) -> None:
+        """The model has been measured."""
+
+    def sample(self, step: int, text: str) -> None:
+        """The model has written something."""
+
+    def went_back(self, step: int) -> None:
+        """The training goes on after this step; what was recorded of later ones is void."""
+
+    def note(self, text: str) -> None:
+        """Something happened that one should know."""
+
+
+class Reporter(Listener):
+    """Shows a session on the terminal and writes it into the run's folder."""
+
+    def __init__(self, run: Run, config: TrainConfig) -> None:
+        self._run = run
+        self._config = config
         self._metrics: MetricsFile | None = None
         self._boards: list[Board] = []
-        self._norms = NormWatch(trainer.training) if config.watch.norms else None
-        self._steps_here = 0
-        self._began = perf_counter()
-        self._drawn = perf_counter()
         self._bar: Bar | None = None
-        self._stack = ExitStack()
+        self._last: Record = {}
+        self._steps, self._seconds_left = 0, 0.0
+        self._validation_loss: float | None = None
+        self._usual_loss: float | None = None
+        self._drawn = perf_counter()
 
-    def __enter__(self) -> Reporter:
-        if self.is_silent:
-            return self
-        config, state = self.trainer.config, self.trainer.state
-        if self._peak is None:
-            self._peak = (
-                measured_peak_flops(self.trainer.training.device) * self.trainer.ranks.world
-            )
-        self.reopen()
-        settings: dict[str, Any] = {"steps": state.plan.steps, "batch_size": config.batch_size}
-        self._boards = open_boards(
-            self.trainer.folder.tensorboard,
-            state.step,
-            tensorboard=config.watch.tensorboard,
-            wandb=config.watch.wandb,
-            settings=settings,
-        )
-        self._bar = self._stack.enter_context(
-            progress("training", total=state.plan.steps, unit="steps", tell=self.line)
-        )
-        self._bar.completed = state.step
-        self._began = perf_counter()
-        return self
+    @contextmanager
+    def listening(self, state: TrainerState) -> Iterator[None]:
+        self._steps, self._validation_loss = state.plan.steps, state.validation_loss
+        self._last = {"step": state.step}
+        self.went_back(state.step)
+        self._boards = open_boards(self._run.tensorboard_folder, state.step, self._config)
+        try:
+            with progress("training", total=self._steps, unit="steps", tell=self.line) as self._bar:
+                self._bar.completed = state.step
+                yield
+        finally:
+            self._close()
+            self._draw()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
-        if self.is_silent:
-            return
-        for board in self._boards:
-            board.close()
-        if self._metrics is not None:
-            self._metrics.close()
-        self._draw()
-
-    def reopen(self) -> None:
-        """Go on after the step at which the training now is; later entries are dropped."""
-        if not self.is_silent:
-            if self._metrics is not None:
-                self._metrics.close()
-            self._metrics = MetricsFile(self.trainer.folder.metrics, self.trainer.state.step)
-
-    @property
-    def seconds_per_step(self) -> float:
-        """What a step costs in this session, with validations, samples and checkpoints."""
-        return (perf_counter() - self._began) / max(1, self._steps_here)
-
-    def step(self, result: StepResult, factor: float, seconds: float) -> None:
-        """A step has been made."""
-        self._steps_here += 1
-        self._keep_time(seconds)
-        if self.is_silent:
-            return
-        self._watch_for_spikes(result.loss)
-        self._last = self._record(result, factor)
-        step, plan = self.trainer.state.step, self.trainer.state.plan
-        log_every = self.trainer.config.watch.log_every
-        if plan.is_due(log_every, step) or step == 1:
-            norms = self._norms.take() if self._norms else {}
-            self._write(self._last | norms)
-        if self._norms is not None:
-            self._norms.expect(plan.is_due(log_every, step + 1))
+    def step(self, record: Record, *, steps: int, seconds_left: float, is_logged: bool) -> None:
+        self._last, self._steps, self._seconds_left = record, steps, seconds_left
+        self._warn_of_spikes(record["step"], record["loss"])
+        if is_logged:
+            self._write(record)
         if self._bar is not None:
-            self._bar.total = plan.steps
+            self._bar.total = steps
             self._bar.advance()
 
-    def validation(self, evaluation: Evaluation) -> None:
-        """The model has been measured."""
-        self._write(
-            {
-                "step": self.trainer.state.step,
-                "kind": "validation",
-                "loss": evaluation.loss,
-                "perplexity": evaluation.perplexity,
-                "bits_per_byte": evaluation.bits_per_byte,
-                "tokens": evaluation.num_tokens,
-                "seconds": self.trainer.seconds,
-            }
-        )
+    def validation(self, record: Record) -> None:
+        self._validation_loss = record["loss"]
+        self._write(record)
         if perf_counter() - self._drawn > _SECONDS_BETWEEN_CURVES:
             self._draw()
 
-    def sample(self) -> None:
-        """Let the model write something."""
-        training = self.trainer.training
-        model = whole_model(training.model, training.config.lm, training.ranks)
-        if not isinstance(model, CausalLM):
-            return
-        try:
-            write_sample(training, model, self.trainer.folder.samples, self.trainer.state.step)
-        except StorageError as error:
-            say(f"{error}")
+    def sample(self, step: int, text: str) -> None:
+        flat = " ".join(text.split())
+        short = flat[:_LONGEST_SAMPLE] + ("..." if len(flat) > _LONGEST_SAMPLE else "")
+        say(f"  step {step} writes: {short}")
+        path = self._run.samples_file
+        with _said(), storage_errors(path), path.open("a", encoding="utf-8") as file:
+            file.write(f"--- step {step} ---\n{text}\n\n")
+
+    def went_back(self, step: int) -> None:
+        if self._metrics is not None:
+            self._metrics.close()
+        self._metrics = MetricsFile(self._run.metrics_file, step)
+
+    def note(self, text: str) -> None:
+        say(text)
 
     def line(self) -> str:
-        """Step, time left, losses, rate, gradient norm, speed, share of the peak."""
-        state, last = self.trainer.state, self._last
-        parts = [f"step {state.step:,}/{state.plan.steps:,}"]
-        if last:
-            left = (state.plan.steps - state.step) * self.seconds_per_step
-            parts += [f"{format_duration(left)} left", f"loss {last['loss']:.3f}"]
-            if state.validation_loss is not None:
-                parts.append(f"val {state.validation_loss:.3f}")
+        """Step, time left, losses, learning rate, gradient norm, speed, share of the peak."""
+        last = self._last
+        parts = [f"step {last['step']:,}/{self._steps:,}"]
+        if "loss" in last:
+            parts.append(f"{format_duration(self._seconds_left)} left")
+            parts.append(f"loss {last['loss']:.3f}")
+            if self._validation_loss is not None:
+                parts.append(f"val {self._validation_loss:.3f}")
             parts += [f"lr {last['lr']:.1e}", f"grad {last['grad_norm']:.2f}"]
             parts.append(f"{last['tokens_per_second']:,.0f} tokens/s")
             parts.append(f"{100 * last['utilisation']:.0f} % of peak")
         return "  ".join(parts)
 
-    def _record(self, result: StepResult, factor: float) -> Record:
-        config = self.trainer.config
-        assert self._step_seconds is not None
-        assert self._peak is not None
-        return {
-            "step": self.trainer.state.step,
-            "kind": "train",
-            "loss": result.loss,
-            "lr": factor * config.optimizer.lr,
-            "grad_norm": result.grad_norm,
-            "batch": result.batch,
-            "tokens_per_second": config.tokens_per_step / self._step_seconds,
-            "utilisation": self._flops_per_step / self._step_seconds / self._peak,
-            "seconds": self.trainer.seconds,
-        }
-
-    def _keep_time(self, seconds: float) -> None:
-        if self._step_seconds is None or self._steps_here == 2:  # the first one warms up
-            self._step_seconds = seconds
-        else:
-            self._step_seconds += (seconds - self._step_seconds) / _MEMORY
-
-    def _watch_for_spikes(self, loss: float) -> None:
-        if self._usual_loss is None:
-            self._usual_loss = loss
-        if loss > self._usual_loss + _SPIKE_NATS:
-            step = self.trainer.state.step
-            say(f"step {step}: the loss jumped from about {self._usual_loss:.2f} to {loss:.2f}")
-            self._usual_loss = loss  # said once, not at each step of the spike
-        self._usual_loss += (loss - self._usual_loss) / _MEMORY
+    def _warn_of_spikes(self, step: int, loss: float) -> None:
+        usual = loss if self._usual_loss is None else self._usual_loss
+        if loss > usual + _SPIKE_NATS:
+            say(f"step {step}: the loss jumped from about {usual:.2f} to {loss:.2f}")
+            usual = loss  # said once, not at each step of the spike
+        self._usual_loss = usual + (loss - usual) / _SMOOTHING
 
     def _write(self, record: Record) -> None:
         assert self._metrics is not None
-        try:
+        with _said():
             self._metrics.add(record)
             for board in self._boards:
                 board.add(record)
-        except StorageError as error:
-            say(f"{error}")
 
     def _draw(self) -> None:
-        folder = self.trainer.folder
         self._drawn = perf_counter()
-        try:
-            records = read_metrics(folder.metrics)
+        with _said():
+            records = self._run.metrics
             if any(record["kind"] == "train" for record in records):
-                draw_curve(records, folder.curve, folder.path.name)
-        except StorageError as error:
-            say(f"{error}")
+                draw_curve(records, self._run.curve_file, self._run.path.name)
+
+    def _close(self) -> None:
+        for board in self._boards:
+            board.close()
+        if self._metrics is not None:
+            self._metrics.close()
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """What cannot be written is said; it is no reason to end a training."""
+    try:
+        yield
+    except StorageError as error:
+        say(f"{error}")

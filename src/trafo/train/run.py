@@ -1,12 +1,12 @@
-"""A run's folder: what is in it, how a new one is found, which was the last.
+"""A run: its folder, what is in it, and where its training stands.
 
 runs/tinystories/
   config.yaml      the resolved config: what `trafo resume` reads
   tokenizer/       the tokenizer
   checkpoints/     see `trafo.checkpoint.store`
-  metrics.jsonl    one line for each entry
+  metrics.jsonl    numbers by step
   samples.txt      what the model wrote on the way
-  loss.png         the curve
+  loss.png         the learning curve
   tensorboard/     the same numbers for TensorBoard
 """
 
@@ -16,17 +16,21 @@ import dataclasses
 import math
 import secrets
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
-from typing import IO, Any
+from signal import Signals
+from typing import Any
 
 from trafo.checkpoint.bundle import CHECKPOINTS, TOKENIZER
 from trafo.config import load, to_yaml
-from trafo.data.prepare import Dataset
 from trafo.errors import FormatError, InputError, StorageError
 from trafo.runtime.atomic import atomic_write, storage_errors
 from trafo.runtime.lock import lock
 from trafo.train.config import TrainConfig
+from trafo.train.metrics import Record, read_metrics
 from trafo.train.plan import Plan
 
 RUNS = Path("runs")
@@ -34,84 +38,107 @@ LATEST = "latest"
 CONFIG = "config.yaml"
 
 
-@dataclass(frozen=True)
-class RunFolder:
-    """The paths of one run."""
+@dataclass
+class TrainerState:
+    """What the trainer itself keeps in a checkpoint, beside tensors; changes from step to step."""
 
-    path: Path
+    plan: Plan
+    step: int = 0
+    """updates made so far; also the position in the data, which follows from it"""
+    tokens: int = 0
+    """target tokens trained on so far"""
+    seconds: float = 0.0
+    """wall-clock of all sessions of this run"""
+    attempt: int = 0
+    """how often it went back because of a loss that was not a number; decides the batches too"""
+    validation_loss: float | None = None
+    best_loss: float = math.inf
+    """the lowest validation loss of a saved checkpoint"""
 
-    @property
-    def config(self) -> Path:
-        return self.path / CONFIG
-
-    @property
-    def tokenizer(self) -> Path:
-        return self.path / TOKENIZER
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / CHECKPOINTS
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def samples(self) -> Path:
-        return self.path / "samples.txt"
-
-    @property
-    def curve(self) -> Path:
-        return self.path / "loss.png"
-
-    @property
-    def tensorboard(self) -> Path:
-        return self.path / "tensorboard"
+    def to_json(self) -> dict[str, Any]:
+        """JSON has no infinity: no best loss yet is null."""
+        best = None if math.isinf(self.best_loss) else self.best_loss
+        return dataclasses.asdict(self) | {"best_loss": best}
 
     @classmethod
-    def new(cls, config: TrainConfig) -> RunFolder:
-        """The folder for a run that begins; made, and not yet used by another run."""
-        path = config.out or _free_name(config)
-        folder = cls(path)
-        if folder.config.exists():
+    def from_json(cls, values: dict[str, Any]) -> TrainerState:
+        """What `to_json` gave."""
+        try:
+            plan, best = Plan(**values["plan"]), values["best_loss"]
+            return cls(**values | {"plan": plan, "best_loss": math.inf if best is None else best})
+        except (KeyError, TypeError) as error:
+            raise FormatError(f"a checkpoint's state.json is incomplete: {error}") from None
+
+
+class Run:
+    """The folder of a run, by the names of its parts; what `train` and `resume` return."""
+
+    def __init__(
+        self, path: str | Path, state: TrainerState | None = None, stopped_by: Signals | None = None
+    ) -> None:
+        self.path = Path(path)
+        self.state = state
+        """where the training stood when it ended; None for a run that was only opened"""
+        self.stopped_by = stopped_by
+        """the signal that ended it early; None if it came to the end of its plan"""
+        self.config_file = self.path / CONFIG
+        self.tokenizer_folder = self.path / TOKENIZER
+        self.checkpoint_folder = self.path / CHECKPOINTS
+        self.metrics_file = self.path / "metrics.jsonl"
+        self.samples_file = self.path / "samples.txt"
+        self.curve_file = self.path / "loss.png"
+        self.tensorboard_folder = self.path / "tensorboard"
+
+    @classmethod
+    def new(cls, config: TrainConfig) -> Run:
+        """The folder for a run that begins; made, with its config, and not used by another run."""
+        run = cls(config.out or _free_name(config))
+        path = run.path
+        if run.config_file.exists():
             raise StorageError(
                 "already holds a run",
                 where=str(path),
-                hint=f"go on with `trafo resume {path}`, or choose another --out",
+                hint=f"continue it with `trafo resume {path}`, or choose another --out",
             )
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise StorageError("is not empty", where=str(path), hint="choose another --out")
         with storage_errors(path, "making the folder"):
             path.mkdir(parents=True, exist_ok=True)
-        return folder
+        run.write_config(config)
+        return run
 
     @classmethod
-    def existing(cls, path: str | Path) -> RunFolder:
-        """The folder of a run that is there."""
-        folder = cls(Path(path))
-        if not folder.config.is_file():
-            what = "is no run: it has no config.yaml" if folder.path.exists() else "no such run"
-            raise InputError(what, where=str(path), hint="`trafo runs` lists what there is")
-        return folder
+    def open(cls, path: str | Path) -> Run:
+        """A run that is there."""
+        run = cls(path)
+        if not run.config_file.is_file():
+            what = "not a run: no config.yaml in it" if run.path.exists() else "no such run"
+            raise InputError(what, where=str(path), hint="`trafo runs` lists the runs")
+        return run
 
-    def write_config(self, config: TrainConfig) -> None:
-        with atomic_write(self.config, "w") as file:
-            file.write(to_yaml(config))
+    @property
+    def metrics(self) -> list[Record]:
+        """Everything recorded so far; nothing if the training has not begun."""
+        return read_metrics(self.metrics_file) if self.metrics_file.exists() else []
 
     def read_config(self, flags: list[str] | None = None, prog: str | None = None) -> TrainConfig:
-        return load(TrainConfig, self.config, flags or [], prog=prog)
+        """The run's config, with flags over it."""
+        return load(TrainConfig, self.config_file, flags or [], prog=prog)
 
-    def hold(self) -> IO[bytes]:
-        """Keep other processes from training in this folder, until the returned file is closed."""
+    def write_config(self, config: TrainConfig) -> None:
+        """The config that the run has from now on."""
+        with atomic_write(self.config_file, "w") as file:
+            file.write(to_yaml(config))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from training in this folder."""
         path = self.path / ".lock"
         with storage_errors(path):
             file = path.open("ab")
-        try:
+        with file:
             lock(file, self.path)
-        except BaseException:
-            file.close()
-            raise
-        return file
+            yield
 
     def remove(self) -> None:
         """Delete a run that never began."""
@@ -131,59 +158,7 @@ class RunFolder:
 
 def _free_name(config: TrainConfig) -> Path:
     source = config.text[0] if config.text else str(config.data.tokens or "run")
-    stem = Path(source).name.split(".")[0].strip("*") or "run"
-    path, number = RUNS / stem, 2
-    while path.exists() or stem == LATEST:
-        path = RUNS / f"{stem}-{number}"
-        number += 1
-        stem = stem if stem != LATEST else "run"
-    return path
-
-
-@dataclass
-class State:
-    """Changes from step to step."""
-
-    plan: Plan
-    step: int = 0
-    """updates made so far; also the position in the data, which follows from it"""
-    seconds: float = 0.0
-    """wall-clock of all sessions of this run"""
-    attempt: int = 0
-    """how often it went back because of a loss that was no number; decides the batches too"""
-    validation_loss: float | None = None
-    best_loss: float = math.inf
-    """the lowest validation loss of a saved checkpoint"""
-
-    def to_json(self, dataset: Dataset) -> dict[str, Any]:
-        values = dataclasses.asdict(self)
-        best = None if math.isinf(self.best_loss) else self.best_loss
-        return values | {"best_loss": best, "data": describe(dataset)}
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> State:
-        try:
-            values = {key: value for key, value in values.items() if key != "data"}
-            best = values.pop("best_loss")
-            plan = Plan(**values.pop("plan"))
-            return cls(plan=plan, best_loss=math.inf if best is None else best, **values)
-        except (KeyError, TypeError) as error:
-            raise FormatError(f"a checkpoint's state.json is incomplete: {error}") from None
-
-
-def describe(dataset: Dataset) -> dict[str, Any]:
-    """What tells one data set from another, at no cost."""
-    return {
-        "tokenizer": dataset.tokenizer.hash,
-        "training_ids": len(dataset.training),
-        "validation_ids": len(dataset.validation),
-    }
-
-
-def check_same_data(saved: dict[str, Any], dataset: Dataset) -> None:
-    """A run goes on with the data it began with."""
-    if saved != describe(dataset):
-        raise InputError(
-            "the data is not what this run was trained on so far",
-            hint="put the text back as it was, or begin a new run",
-        )
+    stem = Path(source).name.split(".")[0].strip("*")
+    stem = "run" if stem in ("", LATEST) else stem
+    names = chain([stem], (f"{stem}-{number}" for number in count(2)))
+    return next(RUNS / name for name in names if not (RUNS / name).exists())

@@ -1,26 +1,30 @@
 """One update: batch -> loss -> gradients -> clip -> weights.
 
-The loss is the mean over the ids of the whole batch, however it is split: each part adds up its
-losses and divides by the number of ids in all of them.
+The loss is the mean over the target tokens of the whole batch, however it is split over ranks and
+accumulation steps: each part adds up its losses and divides by the number of tokens in all of them.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from trafo.data.windows import WindowSampler
+from trafo.checkpoint.snapshot import Snapshot, restore, take
 from trafo.optim import clip_gradients
 from trafo.optim.config import set_rates
-from trafo.train.distributed import Ranks, gradients_stay_here
+from trafo.optim.sharded import whole
+from trafo.train.config import TrainConfig
+from trafo.train.distributed import Ranks, gradients_stay_here, whole_model
+from trafo.train.task import Task
 
 
 @dataclass(frozen=True)
@@ -29,29 +33,31 @@ class StepResult:
 
     loss: float
     grad_norm: float
+    num_targets: int
+    """target tokens of the whole batch"""
     batch: int
-    """CRC-32 of the ids that the first rank has seen: tells one batch from another"""
+    """CRC-32 of what this rank has seen of it: tells one batch from another"""
+    norms: dict[str, float] = field(default_factory=dict)
+    """`weight_norm/...`, `gradient_norm/...`, `activation_rms/...`, if they were asked for"""
 
     @property
     def is_sound(self) -> bool:
-        """Whether both are numbers. If not, the weights must not be used any more."""
+        """Whether loss and gradient are numbers; if not, nothing was updated."""
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
 
 @dataclass
-class Stepper:
-    """Takes steps of one training."""
+class Training:
+    """The live parts of a training: a model, its task, and what updates it."""
 
+    config: TrainConfig
+    ranks: Ranks
+    device: torch.device
+    task: Task
+    model: Module
     objective: Module
+    """the model with its loss, as this rank runs it"""
     optimizers: list[Optimizer]
-    sampler: WindowSampler
-    ranks: Ranks = dataclasses.field(default_factory=Ranks)
-    accumulate: int = 1
-    max_grad_norm: float | None = 1.0
-    overfit: bool = False
-    observe: Callable[[], None] | None = None
-    """called when the gradients are there and the weights are still the old ones"""
-    device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
 
     def __post_init__(self) -> None:
         self._parameters = [
@@ -60,16 +66,23 @@ class Stepper:
             for group in optimizer.param_groups
             for parameter in group["params"]
         ]
+        blocks = self.task.blocks(self.model) if self.config.watch.norms else {}
+        self._norms = NormWatch(self.model, blocks)
 
-    def run(self, step: int, rate_factor: float) -> StepResult:
-        """Update the weights with the batch of `step`; nothing is updated if it is not sound."""
+    @property
+    def num_parameters(self) -> int:
+        """Trainable numbers of the model."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def step(self, step: int, *, seed: int, rate_factor: float, norms: bool = False) -> StepResult:
+        """Update the weights with the batch of `step`, unless it leads to no number."""
         # All randomness of a step follows from its number: whoever begins here goes the same way.
-        torch.manual_seed(_mixed(self.sampler.seed, step, self.ranks.rank))
-        loss, batch = self._gradients(0 if self.overfit else step)
-        if self.observe is not None:
-            self.observe()
-        norm = float(clip_gradients(self._parameters, self.max_grad_norm or math.inf))
-        result = StepResult(loss, norm, batch)
+        torch.manual_seed(_mixed(seed, step, self.ranks.rank))
+        self._norms.is_on = norms
+        loss, num_targets, check_sum = self._backward(0 if self.config.overfit else step, seed)
+        found = self._norms.take()
+        norm = clip_gradients(self._parameters, self.config.optimizer.max_grad_norm or math.inf)
+        result = StepResult(loss, float(norm), num_targets, check_sum, found)
         if result.is_sound:
             set_rates(self.optimizers, rate_factor)
             for optimizer in self.optimizers:
@@ -78,23 +91,69 @@ class Stepper:
             optimizer.zero_grad(set_to_none=True)
         return result
 
-    def _gradients(self, step: int) -> tuple[float, int]:
-        """Fill the gradients; returns the loss of the whole batch, and the check sum of its ids."""
-        sampler, ranks = self.sampler, self.ranks
-        num_ids = sampler.batch_size * sampler.context_length
-        num_parts = ranks.world * self.accumulate
+    def _backward(self, step: int, seed: int) -> tuple[float, int, int]:
+        """Fill the gradients; the loss of the whole batch, its target tokens, its check sum."""
+        ranks, accumulate = self.ranks, self.config.accumulate
+        num_parts = ranks.world * accumulate
         total = torch.zeros((), dtype=torch.float64)
         check_sum = 0
-        for part in range(self.accumulate):
-            ids, targets = sampler.batch(
-                step, ranks.rank * self.accumulate + part, num_parts, self.device
-            )
-            check_sum = zlib.crc32(ids.cpu().numpy().tobytes(), check_sum)
-            with gradients_stay_here(self.objective, stay=part < self.accumulate - 1):
-                loss = self.objective(ids, targets) / num_ids
+        for part in range(accumulate):
+            number = ranks.rank * accumulate + part
+            batch = self.task.batch(seed, step, number, num_parts, self.device)
+            for tensor in batch.inputs:
+                check_sum = zlib.crc32(tensor.cpu().numpy().tobytes(), check_sum)
+            with gradients_stay_here(self.objective, stay=part < accumulate - 1):
+                loss = self.objective(*batch.inputs) / batch.num_targets
                 (loss * ranks.world).backward()  # ranks average, we want the sum
             total += loss.detach().cpu().double()
-        return float(ranks.add_up(total)), check_sum
+        return float(ranks.add_up(total)), batch.num_targets, check_sum
+
+    def snapshot(self) -> Snapshot:
+        """What a checkpoint keeps of it; all ranks must ask."""
+        return take(self.model, self.optimizers)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Put everything back in its place."""
+        restore(snapshot, self.model, self.optimizers)
+
+    def whole_model(self) -> Module | None:
+        """The model in one piece, to be measured or to write. All ranks ask, the first gets it."""
+        return whole_model(self.model, self.config.model_config, self.ranks)
+
+
+class NormWatch:
+    """The sizes of weights, gradients and activations, layer by layer, of the steps it is on for.
+
+    Under FSDP all ranks must watch the same steps: a norm is put together from all of them.
+    """
+
+    def __init__(self, model: Module, blocks: Mapping[str, Module]) -> None:
+        self.is_on = False
+        self._model = model
+        self._activations: dict[str, float] = {}
+        for name, block in blocks.items():
+            block.register_forward_hook(partial(self._look, name))
+
+    @torch.no_grad()
+    def take(self) -> dict[str, float]:
+        """Between the backward pass and the update; nothing if it is off."""
+        if not self.is_on:
+            return {}
+        found = {}
+        for name, parameter in self._model.named_parameters():
+            found[f"weight_norm/{name}"] = _norm(parameter)
+            if parameter.grad is not None:
+                found[f"gradient_norm/{name}"] = _norm(parameter.grad)
+        return found | self._activations
+
+    def _look(self, name: str, module: Module, inputs: object, output: Tensor) -> None:
+        if self.is_on:
+            rms = output.detach().square().mean().sqrt()
+            self._activations[f"activation_rms/{name}"] = float(rms)
+
+
+def _norm(tensor: Tensor) -> float:
+    return float(whole(tensor.detach().norm()))
 
 
 def _mixed(*numbers: int) -> int:

@@ -1,8 +1,8 @@
-"""Proof, for a user's own config, that a killed run goes on bit for bit.
+"""Proof, for a user's own config, that a killed run resumes bit for bit.
 
-A run without interruption is compared with one that is killed (`kill -9`) several times and
-resumed, each in processes of its own: every tensor of the last checkpoint, every number in it,
-every loss, and the ids of every batch.
+An uninterrupted run is compared with one that is killed (`kill -9`) several times and resumed, each
+in processes of its own: every tensor of the last checkpoint, every number in it, every loss, and
+the tokens of every batch.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from trafo.config import to_yaml
 from trafo.errors import TrafoError
 from trafo.runtime.progress import Bar, progress
 from trafo.train.config import CheckpointConfig, TrainConfig, WatchConfig
-from trafo.train.metrics import read_metrics
-from trafo.train.run import RunFolder
+from trafo.train.run import Run
 
 _PATIENCE = 600.0
 _LOOK_EVERY = 0.02
@@ -32,7 +31,7 @@ _LOOK_EVERY = 0.02
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was compared, and what was found different."""
+    """What was compared, and what differs."""
 
     steps: int
     killed_at: list[int]
@@ -43,14 +42,15 @@ class Verdict:
 
     @property
     def is_exact(self) -> bool:
+        """Whether the two runs are the same in every bit."""
         return not self.different
 
 
 def verify_resume(config: TrainConfig, folder: Path, *, steps: int, kills: int) -> Verdict:
-    """Train twice in `folder`, once undisturbed and once with `kills` interruptions."""
+    """Train twice in `folder`, once uninterrupted and once killed `kills` times."""
     short = _shortened(config, steps)
-    straight = _Session(dataclasses.replace(short, out=folder / "straight"))
-    broken = _Session(dataclasses.replace(short, out=folder / "broken"))
+    straight = _Subject(dataclasses.replace(short, out=folder / "straight"))
+    broken = _Subject(dataclasses.replace(short, out=folder / "broken"))
     with progress("training", total=2 * steps, unit="steps") as bar:
         straight.finish(bar)
         killed_at = list(broken.finish_with_kills(kills, bar))
@@ -71,7 +71,7 @@ def verify_resume(config: TrainConfig, folder: Path, *, steps: int, kills: int) 
 
 
 def _shortened(config: TrainConfig, steps: int) -> TrainConfig:
-    """The same training, but short, with an entry for every step and no time in it."""
+    """The same training, but short, with a record for every step and no budget."""
     return dataclasses.replace(
         config,
         steps=steps,
@@ -87,16 +87,16 @@ def _shortened(config: TrainConfig, steps: int) -> TrainConfig:
     )
 
 
-class _Session:
-    """A run in processes of its own."""
+class _Subject:
+    """One of the two runs, in processes of its own."""
 
     def __init__(self, config: TrainConfig) -> None:
         assert config.out is not None
         self.config = config
-        self.folder = RunFolder(config.out)
+        self.run = Run(config.out)
 
     def finish(self, bar: Bar) -> None:
-        """Start or resume it, and wait for its end."""
+        """Start or resume it, and wait for the end."""
         with self._process() as process:
             for _ in self._watch(process, bar):
                 pass
@@ -121,13 +121,13 @@ class _Session:
         self.finish(bar)
 
     def newest(self) -> Checkpoint:
-        return CheckpointStore(self.folder.checkpoints).newest()
+        return CheckpointStore(self.run.checkpoint_folder).newest()
 
     def records(self) -> dict[str, Any]:
         """Losses, gradient norms and batches by step; what depends on the clock is left out."""
         return {
             f"{record['kind']} {name} of step {record['step']}": record[name]
-            for record in read_metrics(self.folder.metrics)
+            for record in self.run.metrics
             for name in ("loss", "grad_norm", "batch")
             if name in record
         }
@@ -135,8 +135,8 @@ class _Session:
     @contextmanager
     def _process(self) -> Iterator[subprocess.Popen[bytes]]:
         """One that starts or resumes the run, and does not outlive the block."""
-        path = self.folder.path
-        if self.folder.config.exists():
+        path = self.run.path
+        if self.run.config_file.exists():
             arguments = ["resume", str(path)]
         else:
             recipe = path.with_suffix(".yaml")
@@ -162,18 +162,16 @@ class _Session:
             time.sleep(_LOOK_EVERY)
 
     def _last_step(self) -> int:
-        metrics = self.folder.metrics
-        records = read_metrics(metrics) if metrics.exists() else []
-        return max((record["step"] for record in records), default=0)
+        return max((record["step"] for record in self.run.metrics), default=0)
 
 
 def _check(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
-        raise TrafoError("a step takes too long to wait for", hint="verify a smaller config")
+        raise TrafoError("a step takes too long", hint="verify a smaller config")
     if process.returncode:
         assert process.stderr is not None
         lines = process.stderr.read().decode(errors="replace").strip().splitlines()
-        raise TrafoError(f"the training itself failed: {lines[-1] if lines else 'no message'}")
+        raise TrafoError(f"the training failed: {lines[-1] if lines else 'no message'}")
 
 
 def _tensors(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -187,7 +185,7 @@ def _timeless(checkpoint: Checkpoint) -> dict[str, Any]:
 def _differences(kind: str, ours: dict[str, Any], theirs: dict[str, Any]) -> Iterator[str]:
     for name in sorted(ours.keys() | theirs.keys()):
         if name not in ours or name not in theirs:
-            yield f"{kind} {name} is missing in one of them"
+            yield f"{kind} {name} is missing in one run"
         elif not _are_equal(ours[name], theirs[name]):
             yield f"{kind} {name}"
 

@@ -1,0 +1,146 @@
+"""Language modelling: every token of a text is predicted from those before it.
+
+Batches are windows drawn from a token file (`data/windows.py`), the loss is the cross-entropy of
+each next token, validation is on the held-out end of the text.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import Module
+
+from trafo.account import Workload, account
+from trafo.data.prepare import Dataset, prepare
+from trafo.data.windows import WindowSampler, num_windows
+from trafo.errors import require
+from trafo.evaluate import byte_lengths, evaluate_ids
+from trafo.generate import GenerationConfig, generate
+from trafo.models import CausalLM
+from trafo.optim import chunked_cross_entropy
+from trafo.train.config import TrainConfig
+from trafo.train.task import Batch, Task
+
+
+class NextTokenLoss(Module):
+    """The cross-entropy of every next token, added up, without ever holding all logits."""
+
+    def __init__(self, model: CausalLM, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.model = model
+        self.dtype = dtype
+
+    def forward(
+        self, ids: Int[Tensor, "batch seq"], targets: Int[Tensor, "batch seq"]
+    ) -> Float[Tensor, ""]:
+        """In nats."""
+        with torch.autocast(ids.device.type, self.dtype, enabled=self.dtype != torch.float32):
+            states = self.model.hidden_states(ids)
+        # The loss is computed in float32: it costs little and decides much.
+        return chunked_cross_entropy(
+            states.float(), self.model.head_weight, targets, reduction="sum"
+        )
+
+
+class LanguageModelling(Task):
+    """The task of a `CausalLM`."""
+
+    def __init__(self, config: TrainConfig, num_ranks: int) -> None:
+        """Prepare the data, and check that its batches can be made and split."""
+        self.config = config
+        self.data = prepare(config.text, config.data, config.model_config.vocab_size)
+        _check_fit(config, self.data, num_ranks)
+        work = Workload(seq=config.seq, batch_size=config.batch_size)
+        self.flops_per_step = account(config.model_config, work).flops
+        self.tokens_per_step = config.batch_size * config.seq
+        self.fewest_validation_tokens = 4 * config.seq
+
+    def batch(self, seed: int, step: int, part: int, num_parts: int, device: torch.device) -> Batch:
+        config = self.config
+        sampler = WindowSampler(self.data.training, config.batch_size, config.seq, seed)
+        return Batch(sampler.batch(step, part, num_parts, device), self.tokens_per_step)
+
+    def objective(self, model: Module) -> NextTokenLoss:
+        assert isinstance(model, CausalLM)
+        return NextTokenLoss(model, getattr(torch, self.config.machine.dtype))
+
+    def blocks(self, model: Module) -> dict[str, Module]:
+        assert isinstance(model, CausalLM)
+        return {f"layers.{index}": layer for index, layer in enumerate(model.layers)}
+
+    def validate(self, model: Module, num_tokens: int) -> dict[str, Any]:
+        assert isinstance(model, CausalLM)
+        config, data = self.config, self.data
+        found = evaluate_ids(
+            model,
+            data.validation,
+            context_length=config.seq,
+            batch_size=max(1, config.batch_size // config.accumulate),
+            byte_lengths=byte_lengths(data.tokenizer),
+            max_tokens=min(num_tokens, len(data.validation)),
+        )
+        return {
+            "loss": found.loss,
+            "perplexity": found.perplexity,
+            "bits_per_byte": found.bits_per_byte,
+            "tokens": found.num_tokens,
+        }
+
+    def sample(self, model: Module) -> str:
+        assert isinstance(model, CausalLM)
+        watch, tokenizer = self.config.watch, self.data.tokenizer
+        # Nothing where a document can begin with its token; else a line break.
+        prompt = watch.prompt or ("" if tokenizer.special_tokens else "\n")
+        settings = GenerationConfig(
+            max_new_tokens=watch.sample_tokens, temperature=0.8, top_p=0.95, seed=self.config.seed
+        )
+        return prompt + generate(model, tokenizer, [prompt], settings)[0].text
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {
+            "text": self.data.text_hash,
+            "tokenizer": self.data.tokenizer.hash,
+            "training_tokens": len(self.data.training),
+            "validation_tokens": len(self.data.validation),
+        }
+
+    def describe(self, steps: int) -> str:
+        num_tokens = len(self.data.training)
+        return (
+            f"{num_tokens:,} tokens to train on, "
+            f"{steps:,} steps of {self.config.batch_size} x {self.config.seq} tokens "
+            f"({steps * self.tokens_per_step / num_tokens:.1f} epochs)"
+        )
+
+    def save_tokenizer(self, folder: Path) -> None:
+        self.data.tokenizer.save(folder)
+
+
+def _check_fit(config: TrainConfig, data: Dataset, num_ranks: int) -> None:
+    size, vocab = config.model_config.vocab_size, data.tokenizer.vocab_size
+    key = f"{config.branch}.vocab_size"
+    what = f"{key} is {size:,}, the tokenizer has {vocab:,} tokens"
+    require(size >= vocab, what, f"set {key} to {vocab} or more")
+    for name, ids in (("training", data.training), ("validation", data.validation)):
+        require(
+            len(ids) > config.seq,
+            f"context_length is {config.seq}, there are only {len(ids):,} tokens for {name}",
+            "use more text, a shorter context_length, or another data.held_out",
+        )
+    places = num_windows(len(data.training), config.seq)
+    require(
+        config.batch_size <= places,
+        f"batch_size is {config.batch_size:,}, the data has {places:,} different sequences",
+        "use more text or a smaller batch_size",
+    )
+    parts = num_ranks * config.accumulate
+    require(
+        config.batch_size % parts == 0,
+        f"batch_size is {config.batch_size}, to be split over {num_ranks} processes "
+        f"times accumulate {config.accumulate}",
+        f"choose a multiple of {parts}",
+    )

@@ -1,0 +1,68 @@
+"""The border between the trainer and a kind of data.
+
+The trainer takes steps, validates, samples, saves and resumes, and knows nothing of windows or
+sentences. What a batch is, which loss it has and how a model is measured is for a task to say:
+`language.py` is language modelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The batch of a step, or one of the parts that it is split into."""
+
+    inputs: tuple[Tensor, ...]
+    """what the objective takes"""
+    num_targets: int
+    """target tokens of the whole batch, over all its parts; the loss is the mean over them"""
+
+
+class Task(Protocol):
+    """What is learned from which data."""
+
+    tokens_per_step: int
+    """target tokens of a step, at least about"""
+    fewest_validation_tokens: int
+    """with fewer, a validation loss says next to nothing"""
+    flops_per_step: float
+    """of forward and backward pass, for the utilisation of the machine"""
+
+    def batch(self, seed: int, step: int, part: int, num_parts: int, device: torch.device) -> Batch:
+        """Part `part` of the batch of a step: a function of these numbers alone.
+
+        All parts together are the same batch for every `num_parts`.
+        """
+
+    def objective(self, model: Module) -> Module:
+        """The module whose `forward(*batch.inputs)` is the summed loss in nats.
+
+        DDP, FSDP and `torch.compile` all wrap a module's `forward`, so the loss is inside it.
+        """
+
+    def blocks(self, model: Module) -> Mapping[str, Module]:
+        """The layers by name: FSDP gathers them one at a time, norms are recorded of each."""
+
+    def validate(self, model: Module, num_tokens: int) -> dict[str, Any]:
+        """Named metrics on about so many held-out tokens, the same ones each time; a `loss`."""
+
+    def sample(self, model: Module) -> str:
+        """Something the model writes, by the same random numbers each time."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells this data from other data: a run resumes on what it began with."""
+
+    def describe(self, steps: int) -> str:
+        """The data and so many steps, in a few words."""
+
+    def save_tokenizer(self, folder: Path) -> None:
+        """Keep with the run what turns text into ids and back."""
