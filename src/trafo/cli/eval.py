@@ -121,7 +121,7 @@ def _show_json(facts: dict[str, Any]) -> None:
 
 def _show_table(facts: dict[str, Any]) -> None:
     from trafo.runtime.console import show
-    from trafo.tokenizer.report.tables import plain_table
+    from trafo.runtime.tables import plain_table
 
     table = plain_table("lr")
     for name, value in facts.items():

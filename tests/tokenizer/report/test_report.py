@@ -6,7 +6,6 @@ import random
 import re
 import unicodedata
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,19 +13,13 @@ import pytest
 import tiktoken
 
 from trafo.errors import InputError
-from trafo.runtime.console import results
 from trafo.tokenizer.formats.spec import TokenizerParts
 from trafo.tokenizer.patterns import PATTERN_NAMES
 from trafo.tokenizer.report import measure
-from trafo.tokenizer.report.coloured import barred_tokens, coloured_tokens
 from trafo.tokenizer.report.facts import Totals
 from trafo.tokenizer.report.oddities import is_boilerplate, is_mojibake
-from trafo.tokenizer.report.printing import print_parts
 from trafo.tokenizer.report.readable import readable
-from trafo.tokenizer.report.render import render
-from trafo.tokenizer.report.render_comparison import change, render_comparison
 from trafo.tokenizer.report.scripts import KINDS, kinds_of_bytes
-from trafo.tokenizer.report.tables import percent
 from trafo.tokenizer.report.unreachable import occurs_in_utf8, unreachable_tokens
 from trafo.tokenizer.tokenizer import Tokenizer
 from trafo.tokenizer.train import train_bpe
@@ -338,9 +331,6 @@ def test_gpt2_is_known_for_its_odd_tokens():
     assert len(report.longest[0].content) == 128
 
 
-# Looks
-
-
 @pytest.mark.parametrize(
     ("token", "shown"),
     [
@@ -359,47 +349,6 @@ def test_gpt2_is_known_for_its_odd_tokens():
 )
 def test_readable(token, shown):
     assert readable(token) == shown
-
-
-def test_percent_and_change():
-    assert (percent(1, 8), percent(1, 10**6), percent(0, 5)) == ("12.5 %", "<0.1 %", "0.0 %")
-    assert (change(4, 5), change(5, 4), change(0, 1)) == ("+25.0 %", "-20.0 %", "")
-
-
-def test_bars_part_tokens_and_lose_nothing(tokenizer):
-    text = "The cat\n sat 猫"
-    bars = barred_tokens(tokenizer, text)
-    assert bars.count("|") == len(tokenizer.encode(text)) - 1
-    assert bars.replace("|", "").replace("↵\n", "\n").startswith("The cat\n sat ")
-
-
-def test_each_token_has_another_colour_than_its_neighbours(tokenizer):
-    text = "The cat sat on the mat"
-    shown = coloured_tokens(tokenizer, text)
-    assert shown.plain == text
-    styles = [str(span.style) for span in shown.spans]
-    assert len(styles) == len(tokenizer.encode(text))
-    assert all(one != other for one, other in pairwise(styles))
-
-
-def test_the_report_fits_into_80_columns(report, corpus, tokenizer, tmp_path, capsys):
-    (tmp_path / f"{'long' * 20}.txt").write_text(TEXT)
-    two_files = measure(tokenizer, [corpus, tmp_path], name="small")
-    print_parts(*render(report), *render(two_files), *render_comparison(report, two_files))
-    shown = capsys.readouterr().out
-    assert max(map(len, shown.splitlines())) <= 80
-    assert not re.search(r" $", shown, re.MULTILINE)
-    for words in (
-        "bytes per token",
-        "Cyrillic",
-        "·the",
-        "unreachable",
-        "not UTF-8: <C0>",
-        "change",
-    ):
-        assert words in shown
-    assert f"{report.total.bytes_per_token:.2f}" in shown
-    assert results().width == 80
 
 
 def test_json_says_all(report):

@@ -95,14 +95,14 @@ def run(options: Options) -> None:
 def _run_account(options: Options) -> None:
     from trafo.account.render import render
     from trafo.account.report import report, to_dict
-    from trafo.tokenizer.report.printing import print_parts
+    from trafo.runtime.console import show
 
     name, config, work = asked(options)
     full = report(name, config, work, _circumstances(options))
     if options.json:
         show_json(to_dict(full))
     else:
-        print_parts(*render(full, products=options.products))
+        show(*render(full, products=options.products))
     if options.picture is not None:
         from trafo.account.picture import draw_shares
         from trafo.runtime.console import say

@@ -31,7 +31,7 @@ def run_complexity(options: Options) -> None:
 
 def _show(growths: list[Growth]) -> None:
     from trafo.account.render import plain_table
-    from trafo.tokenizer.report.printing import print_parts
+    from trafo.runtime.console import show
 
     ends = [f"at {growths[0].lengths[i]:,}" for i in (0, -1)]
     table = plain_table("layer", "theory", "expected", "measured", *ends)
@@ -43,4 +43,4 @@ def _show(growths: list[Growth]) -> None:
             f"n^{growth.exponent:.2f}",
             *(f"{1000 * growth.seconds[i]:.2f} ms" for i in (0, -1)),
         )
-    print_parts(table)
+    show(table)

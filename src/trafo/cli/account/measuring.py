@@ -43,11 +43,11 @@ def _shapes(options: Options) -> Sequence[Shape]:
 
 def _show(measurements: Sequence[Measurement]) -> None:
     from trafo.account.render import plain_table
+    from trafo.runtime.console import show
     from trafo.runtime.sizes import format_size
-    from trafo.tokenizer.report.printing import print_parts
 
     table = plain_table("training step", "predicted", "measured", "error")
     for m in measurements:
         sizes = format_size(m.predicted), format_size(m.measured)
         table.add_row(m.name, *sizes, f"{100 * m.error:+.1f} %")
-    print_parts(table, _FOOTNOTE)
+    show(table, _FOOTNOTE)

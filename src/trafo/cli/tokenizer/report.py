@@ -82,16 +82,16 @@ def _show_json(reports: list[Report]) -> None:
 
 
 def _show_tables(reports: list[Report]) -> None:
-    from trafo.tokenizer.report.printing import print_parts
-    from trafo.tokenizer.report.render import render
-    from trafo.tokenizer.report.render_comparison import render_comparison
+    from trafo.cli.tokenizer.comparison_tables import comparison_tables
+    from trafo.cli.tokenizer.report_tables import report_tables
+    from trafo.runtime.console import show
 
-    print_parts(*(render(*reports) if len(reports) == 1 else render_comparison(*reports)))
+    show(*(report_tables(*reports) if len(reports) == 1 else comparison_tables(*reports)))
 
 
 def _show_tokens(tokenizer: Tokenizer, options: Options) -> None:
+    from trafo.cli.tokenizer.coloured import barred_tokens, coloured_tokens
     from trafo.runtime.console import results, show
-    from trafo.tokenizer.report.coloured import barred_tokens, coloured_tokens
     from trafo.tokenizer.report.sample import first_characters
 
     text = first_characters(options.text, options.show, field=options.field, errors=options.errors)

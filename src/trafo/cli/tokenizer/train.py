@@ -49,12 +49,12 @@ class Options:
 def run(options: Options) -> None:
     """Train, save, and say how it went."""
     from trafo.cli.tokenizer.training_summary import training_summary
-    from trafo.tokenizer.report.printing import print_parts
+    from trafo.runtime.console import show
 
     counts = options.out / COUNTS
     resumed = counts.exists() and not options.overwrite
     training = train(options)
-    print_parts(
+    show(
         training_summary(
             training, options.vocab_size, options.text, field=options.field, resumed=resumed
         ),

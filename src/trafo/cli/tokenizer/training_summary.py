@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
+from trafo.cli.tokenizer.cells import clipped
 from trafo.runtime.sizes import format_duration, format_size
+from trafo.runtime.tables import dim, plain_table
 from trafo.tokenizer.report.readable import readable
 from trafo.tokenizer.report.sample import first_characters
-from trafo.tokenizer.report.tables import clipped, dim, plain_table
 from trafo.tokenizer.tokenizer import Tokenizer
 from trafo.tokenizer.train import Training
 

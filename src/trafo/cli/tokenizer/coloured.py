@@ -1,4 +1,4 @@
-"""A text with its tokens made visible: coloured on a terminal, parted by bars elsewhere."""
+"""A text with its tokens made visible: coloured on a terminal, separated by bars elsewhere."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _BAR = "|"
 
 
 def coloured_tokens(tokenizer: Tokenizer, text: str) -> Text:
-    """Each token on a background of its own."""
+    """The text, each token on a background colour that differs from its neighbours'."""
     shown = Text()
-    for piece, colour in zip(_pieces(tokenizer, text), cycle(_COLOURS), strict=False):
-        first, *further = piece.split("\n")  # the colour must not run on to the end of the line
+    for token, colour in zip(_tokens(tokenizer, text), cycle(_COLOURS), strict=False):
+        first, *further = token.split("\n")  # the colour must not run on to the end of the line
         shown.append(first, style=f"black on {colour}")
         for line in further:
             shown.append("\n").append(line, style=f"black on {colour}")
@@ -27,17 +27,17 @@ def coloured_tokens(tokenizer: Tokenizer, text: str) -> Text:
 
 
 def barred_tokens(tokenizer: Tokenizer, text: str) -> str:
-    """A bar between any two tokens."""
-    return _BAR.join(_pieces(tokenizer, text))
+    """The text with a bar between any two tokens."""
+    return _BAR.join(_tokens(tokenizer, text))
 
 
-def _pieces(tokenizer: Tokenizer, text: str) -> Iterator[str]:
+def _tokens(tokenizer: Tokenizer, text: str) -> Iterator[str]:
     for token_id in tokenizer.encode(text):
-        yield _piece(tokenizer.vocab[token_id])
+        yield _token_text(tokenizer.vocab[token_id])
 
 
-def _piece(token: bytes) -> str:
-    """The text of a token, half characters in hexadecimal, ends of lines marked and kept."""
+def _token_text(token: bytes) -> str:
+    """A token as text: incomplete characters in hexadecimal, line ends marked and kept."""
     try:
         text = token.decode()
     except UnicodeDecodeError:

@@ -8,18 +8,19 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from trafo.cli.tokenizer.cells import MOST_ROWS, add_rest, clipped, clipped_left
+from trafo.runtime.tables import plain_table
 from trafo.tokenizer.report.facts import Report, Share, Totals
-from trafo.tokenizer.report.tables import MOST_ROWS, add_rest, clipped, clipped_left, plain_table
 
 _NAME_WIDTH = 18
 
 
-def render_comparison(one: Report, other: Report) -> list[RenderableType]:
-    """What the two make of the same text; the last column says what the second one changes."""
-    parts: list[RenderableType] = [_facts(one, other), ""]
+def comparison_tables(one: Report, other: Report) -> list[RenderableType]:
+    """Both tokenizers on the same text; the last column is the change from one to the other."""
+    tables: list[RenderableType] = [_facts(one, other), ""]
     if len(one.files) > 1:
-        parts += [_ratios("bytes per token, by file", one, other, one.files, other.files), ""]
-    return [*parts, _ratios("bytes per token, by script", one, other, one.scripts, other.scripts)]
+        tables += [_ratios("bytes per token, by file", one, other, one.files, other.files), ""]
+    return [*tables, _ratios("bytes per token, by script", one, other, one.scripts, other.scripts)]
 
 
 def _facts(one: Report, other: Report) -> Table:

@@ -1,4 +1,4 @@
-"""`Report` -> what a terminal shows, in at most 80 columns."""
+"""`Report` -> the tables that a terminal shows, in at most 80 columns."""
 
 from __future__ import annotations
 
@@ -9,31 +9,28 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trafo.runtime.sizes import format_size
-from trafo.tokenizer.report.facts import Report, Token, Totals
-from trafo.tokenizer.report.tables import (
+from trafo.cli.tokenizer.cells import (
     MOST_ROWS,
     add_rest,
     clipped,
     clipped_left,
-    dim,
     examples,
-    percent,
-    plain_table,
     token_text,
 )
+from trafo.runtime.sizes import format_size
+from trafo.runtime.tables import dim, percent, plain_table
+from trafo.tokenizer.report.facts import Report, Token, Totals
 
 _EXAMPLES_WIDTH = 52
 
 
-def render(report: Report) -> list[RenderableType]:
-    """The whole report, part by part."""
-    parts: list[RenderableType] = [_title(report), _summary(report)]
+def report_tables(report: Report) -> list[RenderableType]:
+    """The whole report, table by table, with empty lines between them."""
+    tables: list[RenderableType] = [_title(report), _summary(report)]
     if len(report.files) > 1:
-        parts.append(_files(report.files))
-    parts += [_scripts(report), _two_lists(report), _oddities(report)]
-    apart = [piece for part in parts for piece in (part, "")]
-    return apart[:-1]
+        tables.append(_files(report.files))
+    tables += [_scripts(report), _two_lists(report), _oddities(report)]
+    return [line for table in tables for line in (table, "")][:-1]
 
 
 def _title(report: Report) -> Text:
@@ -103,10 +100,10 @@ def _two_lists(report: Report) -> Table:
 
 def _oddities(report: Report) -> Table:
     table = plain_table("lrl", ["tokens", "number", "such as"])
-    pieces = [token for token in report.never_used if len(token.content) > 1]
-    num_bytes = len(report.never_used) - len(pieces)
+    longer = [token for token in report.never_used if len(token.content) > 1]
+    num_bytes = len(report.never_used) - len(longer)
     note = f"{num_bytes} single bytes, " if num_bytes else ""
-    _add_oddity(table, "never used here", len(report.never_used), pieces, note)
+    _add_oddity(table, "never used here", len(report.never_used), longer, note)
     for why, tokens in _by_reason(report.unreachable).items():
         _add_oddity(table, "unreachable", len(tokens), tokens, f"{why}: " if why else "")
     _add_oddity(table, "mojibake", len(report.mojibake), report.mojibake)

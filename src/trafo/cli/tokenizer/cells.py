@@ -1,44 +1,23 @@
-"""Plain tables and the pieces of text that go into them."""
+"""Tokens, paths and numbers, shortened to fit into the cells of a table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from rich.table import Table
 from rich.text import Text
 
+from trafo.runtime.tables import dim
 from trafo.tokenizer.report.facts import Token
 
 MOST_ROWS = 12
 TOKEN_WIDTH = 20
 
 
-def plain_table(columns: str, head: Sequence[str] | None = None) -> Table:
-    """A table without lines. `columns` has a letter for each: `l` flush left, `r` flush right.
-
-    Where room is short, the last column goes on in the next line.
-    """
-    table = Table(box=None, show_header=head is not None, pad_edge=False, padding=(0, 3, 0, 0))
-    last = len(columns) - 1
-    for i, (place, title) in enumerate(zip(columns, head or [""] * len(columns), strict=True)):
-        table.add_column(
-            Text(title),
-            justify="right" if place == "r" else "left",
-            no_wrap=i < last,
-            header_style="bold",
-        )
-    return table
-
-
 def add_rest(table: Table, num_rows: int) -> None:
     """Say how many rows were left out."""
     if num_rows > MOST_ROWS:
         table.add_row(dim(f"and {num_rows - MOST_ROWS:,} more, see --json"))
-
-
-def dim(text: str) -> Text:
-    """What is said in passing."""
-    return Text(text, style="dim")
 
 
 def token_text(token: Token, width: int = TOKEN_WIDTH) -> Text:
@@ -55,12 +34,6 @@ def examples(tokens: Iterable[Token], width: int) -> str:
             return f"{line} …".lstrip()
         line = longer
     return line
-
-
-def percent(part: float, whole: float) -> str:
-    """`12.3 %`; a trace is `<0.1 %`, not zero."""
-    share = 100 * part / whole if whole else 0.0
-    return f"{share:.1f} %" if share >= 0.05 or not part else "<0.1 %"
 
 
 def clipped(text: str, width: int) -> str:

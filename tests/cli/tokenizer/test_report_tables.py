@@ -1,0 +1,76 @@
+"""What `trafo tokenizer report` puts on the screen."""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from trafo.cli.tokenizer.coloured import barred_tokens, coloured_tokens
+from trafo.cli.tokenizer.comparison_tables import change, comparison_tables
+from trafo.cli.tokenizer.report_tables import report_tables
+from trafo.runtime.console import results, show
+from trafo.runtime.tables import percent
+from trafo.tokenizer import Tokenizer, train_bpe
+from trafo.tokenizer.report import measure
+
+END = "<|endoftext|>"
+TEXT = (
+    "The cat sat on the mat, and the cat ate 12 mice.\n"
+    "Die Katze saß auf der Matte.\tКошка сидела на коврике. 猫が座った 😀\n"
+) * 40 + f"{END}The end{END}"
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(corpus) -> Tokenizer:
+    return Tokenizer(*train_bpe(corpus, 400, [END]), [END])
+
+
+def test_percent_and_change():
+    assert (percent(1, 8), percent(1, 10**6), percent(0, 5)) == ("12.5 %", "<0.1 %", "0.0 %")
+    assert (change(4, 5), change(5, 4), change(0, 1)) == ("+25.0 %", "-20.0 %", "")
+
+
+def test_bars_part_tokens_and_lose_nothing(tokenizer):
+    text = "The cat\n sat 猫"
+    bars = barred_tokens(tokenizer, text)
+    assert bars.count("|") == len(tokenizer.encode(text)) - 1
+    assert bars.replace("|", "").replace("↵\n", "\n").startswith("The cat\n sat ")
+
+
+def test_each_token_has_another_colour_than_its_neighbours(tokenizer):
+    text = "The cat sat on the mat"
+    shown = coloured_tokens(tokenizer, text)
+    assert shown.plain == text
+    styles = [str(span.style) for span in shown.spans]
+    assert len(styles) == len(tokenizer.encode(text))
+    assert all(one != other for one, other in pairwise(styles))
+
+
+def test_the_report_fits_into_80_columns(corpus, tokenizer, tmp_path, capsys):
+    report = measure(tokenizer, corpus, name="small")
+    (tmp_path / f"{'long' * 20}.txt").write_text(TEXT)
+    two_files = measure(tokenizer, [corpus, tmp_path], name="small")
+    tables = [*report_tables(report), *report_tables(two_files)]
+    show(*tables, *comparison_tables(report, two_files))
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert not re.search(r" $", shown, re.MULTILINE)
+    for words in (
+        "bytes per token",
+        "Cyrillic",
+        "·the",
+        "unreachable",
+        "not UTF-8: <C0>",
+        "change",
+    ):
+        assert words in shown
+    assert f"{report.total.bytes_per_token:.2f}" in shown
+    assert results().width == 80
