@@ -11,7 +11,8 @@ import torch
 from trafo.checkpoint.bundle import load_bundle
 from trafo.checkpoint.convert import save_hugging_face
 from trafo.cli.main import main
-from trafo.evaluate import byte_lengths, evaluate_ids
+from trafo.evaluate.evaluation import evaluate_ids
+from trafo.evaluate.text_bytes import byte_lengths
 from trafo.generate import GenerationConfig, generate
 from trafo.models import TransformerLM
 from trafo.tokenizer import Tokenizer, encode_files

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trafo.errors import ConfigError, InputError
-from trafo.evaluate import Evaluation, byte_lengths, evaluate_ids
+from trafo.evaluate.evaluation import Evaluation, evaluate_ids
+from trafo.evaluate.text_bytes import byte_lengths
 from trafo.evaluate.windows import windows
 from trafo.models import TransformerLM
 from trafo.tokenizer import Tokenizer

@@ -62,7 +62,8 @@ def test_what_was_measured_can_be_measured_again(make_config: MakeConfig) -> Non
     """By evaluation of its own, from the checkpoint: the run reported its model, no other."""
     from trafo.checkpoint.bundle import load_bundle
     from trafo.data.prepare import prepare
-    from trafo.evaluate import byte_lengths, evaluate_ids
+    from trafo.evaluate.evaluation import evaluate_ids
+    from trafo.evaluate.text_bytes import byte_lengths
 
     config = make_config(watch__evaluate_tokens=500)
     start.train(config)

@@ -15,7 +15,7 @@ from trafo.errors import InputError, require_at_least
 
 if TYPE_CHECKING:
     from trafo.checkpoint.bundle import Bundle
-    from trafo.evaluate import Evaluation
+    from trafo.evaluate.evaluation import Evaluation
     from trafo.tokenizer import TokenFile, Tokenizer
 
 _TOKENS = ".tokens"
@@ -94,7 +94,8 @@ def _open_tokens(tokenizer: Tokenizer, options: Options) -> Iterator[TokenFile]:
 
 
 def _evaluate(bundle: Bundle, tokens: TokenFile, options: Options) -> Evaluation:
-    from trafo.evaluate import byte_lengths, evaluate_ids
+    from trafo.evaluate.evaluation import evaluate_ids
+    from trafo.evaluate.text_bytes import byte_lengths
     from trafo.runtime.progress import progress
 
     total = min(len(tokens) - 1, options.max_tokens or len(tokens))

@@ -49,6 +49,7 @@ VERBS: Table = {
     "train": Verb("trafo.cli.train", "train a language model on text"),
     "resume": Verb("trafo.cli.resume", "resume a run from its newest checkpoint, bit for bit"),
     "eval": Verb("trafo.cli.eval", "evaluate a model: loss, perplexity, bits per byte"),
+    "score": Verb("trafo.cli.score", "score a translation: BLEU and chrF"),
     "generate": Verb("trafo.cli.generate", "generate text from a prompt"),
     "runs": Verb("trafo.cli.runs", "list runs and their losses"),
     "plot": Verb("trafo.cli.plot", "plot the losses of one run or several"),

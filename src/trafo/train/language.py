@@ -18,7 +18,8 @@ from trafo.account import Workload, account
 from trafo.data.prepare import Dataset, prepare
 from trafo.data.windows import WindowSampler, num_windows
 from trafo.errors import require
-from trafo.evaluate import byte_lengths, evaluate_ids
+from trafo.evaluate.evaluation import evaluate_ids
+from trafo.evaluate.text_bytes import byte_lengths
 from trafo.generate import GenerationConfig, generate
 from trafo.models import CausalLM
 from trafo.optim import chunked_cross_entropy

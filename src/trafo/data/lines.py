@@ -1,0 +1,32 @@
+"""A text file -> its lines, for formats in which a line is a sentence.
+
+`.gz` and `.zst` are decompressed. A line ends at a line feed, with or without a carriage return
+before it; nothing else ends one, so that files stay aligned whatever characters they hold.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trafo.errors import InputError
+from trafo.tokenizer.reading.files import read_chunks
+
+_CHUNK = 1 << 20
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """All lines without their ends; at least one."""
+    path = Path(path)
+    data = b"".join(chunk.data for chunk in read_chunks(path, _CHUNK))
+    if not data:
+        raise InputError("is empty", where=str(path), hint="give a file with a sentence per line")
+    lines = data.removesuffix(b"\n").split(b"\n")
+    return [_decoded(line, path, number) for number, line in enumerate(lines, start=1)]
+
+
+def _decoded(line: bytes, path: Path, number: int) -> str:
+    try:
+        return line.removesuffix(b"\r").decode()
+    except UnicodeDecodeError as error:
+        what = f"line {number:,} is not UTF-8: byte 0x{line[error.start]:02x}"
+        raise InputError(what, where=str(path)) from None
