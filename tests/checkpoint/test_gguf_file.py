@@ -1,5 +1,4 @@
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,15 +8,12 @@ from trafo.checkpoint.convert import load_gguf, save_gguf
 from trafo.checkpoint.convert.gguf_tensors import to_gguf_state
 from trafo.errors import ConfigError, FormatError
 from trafo.models import GPT2, GPT2Config, TransformerLM
+from trafo.tokenizer import Tokenizer
 
 gguf = pytest.importorskip("gguf")
 
-BYTES = SimpleNamespace(
-    vocab={**{i: bytes([i]) for i in range(256)}, 256: b" t", 257: b"<|endoftext|>"},
-    merges=[(b" ", b"t")],
-    special_tokens={"<|endoftext|>": 257},
-    pattern="gpt2",
-)
+VOCAB = {**{i: bytes([i]) for i in range(256)}, 256: b" t"}
+BYTES = Tokenizer(VOCAB, [(b" ", b"t")], ["<|endoftext|>"])
 
 
 def lm(**switches):
@@ -112,7 +108,7 @@ def test_a_tokenizer_goes_along(tmp_path):
 
 
 def test_half_precision_is_measured(tmp_path):
-    parity = save_gguf(lm(), tmp_path / "model.gguf", precision="float16")
+    parity = save_gguf(lm(), tmp_path / "model.gguf", dtype="float16")
     assert 0 < parity.largest_logit_difference < 0.01 * parity.largest_logit
     assert parity.same_most_likely_token > 0.95
 
@@ -120,7 +116,7 @@ def test_half_precision_is_measured(tmp_path):
 def test_what_cannot_be_written_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="qk_norm is True"):
         save_gguf(lm(qk_norm=True), tmp_path / "model.gguf")
-    own = SimpleNamespace(**{**BYTES.__dict__, "pattern": "[a-z]+"})
+    own = Tokenizer(VOCAB, [(b" ", b"t")], pattern="[a-z]+")
     with pytest.raises(ConfigError, match="does not know the split pattern"):
         save_gguf(lm(), tmp_path / "model.gguf", tokenizer=own)
     assert not list(tmp_path.iterdir())

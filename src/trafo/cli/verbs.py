@@ -51,6 +51,7 @@ VERBS: Table = {
     "eval": Verb("trafo.cli.eval", "evaluate a model: loss, perplexity, bits per byte"),
     "score": Verb("trafo.cli.score", "score a translation: BLEU and chrF"),
     "generate": Verb("trafo.cli.generate", "generate text from a prompt"),
+    "export": Verb("trafo.cli.export", "write a model for transformers, llama.cpp or llama2.c"),
     "runs": Verb("trafo.cli.runs", "list runs and their losses"),
     "plot": Verb("trafo.cli.plot", "plot the losses of one run or several"),
     "verify-resume": Verb("trafo.cli.verify_resume", "prove that a killed run resumes exactly"),

@@ -122,7 +122,6 @@ def model_of(shape: Shape, vocab: int) -> TransformerLMConfig:
         d_model=shape.d_model,
         num_layers=shape.num_layers,
         num_heads=shape.num_heads,
-        qk_norm=True,
         zero_init_outputs=True,
     )
 

@@ -5,7 +5,7 @@ Every export is read back and compared; the largest difference of logits is stor
 
 from trafo.checkpoint.convert.gguf_file import load_gguf, save_gguf
 from trafo.checkpoint.convert.hugging_face import load_hugging_face, save_hugging_face
-from trafo.checkpoint.convert.llama2c import load_llama2c
+from trafo.checkpoint.convert.llama2c import load_llama2c, save_llama2c
 from trafo.checkpoint.convert.parity import Parity, measure_parity
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "measure_parity",
     "save_gguf",
     "save_hugging_face",
+    "save_llama2c",
 ]

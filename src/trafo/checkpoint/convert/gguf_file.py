@@ -4,60 +4,49 @@ import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from trafo.checkpoint.convert.gguf_tensors import from_gguf_state, to_gguf_state
+from trafo.checkpoint.convert.gguf_tokenizer import write_tokenizer
 from trafo.checkpoint.convert.parity import Parity, measure_parity
 from trafo.errors import ConfigError, FormatError, MissingPackageError
-from trafo.models import GPT2, GPT2Config, TransformerLM, TransformerLMConfig
+from trafo.models import GPT2, CausalLM, GPT2Config, TransformerLM, TransformerLMConfig
 from trafo.runtime.atomic import atomic_write
-from trafo.tokenizer.formats.byte_alphabet import to_printable
+from trafo.tokenizer.tokenizer import Tokenizer
 
-Precision = Literal["float32", "float16"]
-
-# llama.cpp's names for the ways of cutting text into words; it knows no others.
-_SPLITS = {"gpt2": "gpt-2", "gpt4": "llama-bpe", "llama3": "llama-bpe", "gpt4o": "gpt-4o"}
-
-
-class BPE(Protocol):
-    """What a file needs of a tokenizer, as `trafo.tokenizer.Tokenizer` has it."""
-
-    @property
-    def vocab(self) -> dict[int, bytes]: ...
-    @property
-    def merges(self) -> list[tuple[bytes, bytes]]: ...
-    @property
-    def special_tokens(self) -> dict[str, int]: ...
-    @property
-    def pattern(self) -> str: ...
+Dtype = Literal["float32", "float16", "bfloat16"]
 
 
 def save_gguf(
-    model: TransformerLM | GPT2,
+    model: CausalLM,
     path: str | Path,
     *,
-    tokenizer: BPE | None = None,
-    precision: Precision = "float32",
+    tokenizer: Tokenizer | None = None,
+    dtype: Dtype = "float32",
 ) -> Parity:
     """Write one file for llama.cpp; `<path>.parity.json` says how well it agrees."""
     path = Path(path)
     gguf = _gguf()
+    if not isinstance(model, TransformerLM | GPT2):
+        raise ConfigError(f"llama.cpp has no counterpart of a {type(model).__name__}")
     with TemporaryDirectory() as scratch:
         draft = Path(scratch) / "model.gguf"
         writer = gguf.GGUFWriter(draft, "llama" if isinstance(model, TransformerLM) else "gpt2")
         _write_config(writer, model.config)
-        _write_tokenizer(writer, gguf, model.config.vocab_size, tokenizer)
+        write_tokenizer(writer, gguf, model.config.vocab_size, tokenizer)
         for name, tensor in to_gguf_state(model).items():
-            writer.add_tensor(name, _numbers(tensor, precision))
+            kind = _storage(gguf, tensor, dtype)
+            numbers = gguf.quants.quantize(tensor.detach().float().cpu().numpy(), kind)
+            writer.add_tensor(name, numbers, raw_dtype=kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
-        parity = measure_parity(model, load_gguf(draft), f"gguf-{precision}")
+        parity = measure_parity(model, load_gguf(draft), f"gguf-{dtype}")
         with draft.open("rb") as done, atomic_write(path) as file:
             shutil.copyfileobj(done, file)
     parity.write(path.with_name(path.name + ".parity.json"))
@@ -101,52 +90,24 @@ def _write_config(writer: Any, config: TransformerLMConfig | GPT2Config) -> None
     writer.add_rope_freq_base(config.rope_theta)
 
 
-def _write_tokenizer(writer: Any, gguf: ModuleType, vocab_size: int, bpe: BPE | None) -> None:
-    if bpe is None:
-        writer.add_tokenizer_model("no_vocab")
-        return
-    if bpe.pattern not in _SPLITS:
-        raise ConfigError(
-            f"llama.cpp does not know the split pattern {bpe.pattern!r}",
-            hint="write the file without a tokenizer",
-        )
-    special = set(bpe.special_tokens.values())
-    tokens, kinds = [], []
-    for i in range(vocab_size):
-        known = bpe.vocab.get(i)
-        if known is None:  # the model has room for more ids than the tokenizer uses
-            tokens.append(f"[unused {i}]")
-            kinds.append(gguf.TokenType.UNUSED)
-        else:
-            tokens.append(known.decode() if i in special else to_printable(known))
-            kinds.append(gguf.TokenType.CONTROL if i in special else gguf.TokenType.NORMAL)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(_SPLITS[bpe.pattern])
-    writer.add_token_list(tokens)
-    writer.add_token_types(kinds)
-    writer.add_token_merges([f"{to_printable(a)} {to_printable(b)}" for a, b in bpe.merges])
-    writer.add_add_bos_token(False)
-    end = bpe.special_tokens.get("<|endoftext|>")
-    if end is not None:
-        writer.add_bos_token_id(end)
-        writer.add_eos_token_id(end)
-
-
-def _numbers(tensor: Tensor, precision: Precision) -> np.ndarray[Any, Any]:
+def _storage(gguf: ModuleType, tensor: Tensor, dtype: Dtype) -> Any:
     """Vectors (norms, biases) stay float32: llama.cpp wants them so."""
-    dtype = torch.float16 if precision == "float16" and tensor.ndim > 1 else torch.float32
-    return tensor.detach().cpu().to(dtype).contiguous().numpy()
+    kinds = gguf.GGMLQuantizationType
+    names = {"float32": kinds.F32, "float16": kinds.F16, "bfloat16": kinds.BF16}
+    return names[dtype] if tensor.ndim > 1 else kinds.F32
 
 
 def _tensor(gguf: ModuleType, stored: Any, path: str | Path) -> Tensor:
-    kinds = gguf.GGMLQuantizationType
-    if stored.tensor_type not in (kinds.F32, kinds.F16):
+    """In float32, whatever it is stored in."""
+    try:
+        numbers = gguf.quants.dequantize(stored.data, stored.tensor_type)
+    except NotImplementedError:
         raise FormatError(
-            f"{stored.name} is quantized ({stored.tensor_type.name})",
+            f"{stored.name} is stored as {stored.tensor_type.name}, which trafo does not read",
             where=str(path),
-            hint="trafo reads float32 and float16",
-        )
-    return torch.from_numpy(np.array(stored.data, dtype=np.float32))
+            hint="use a file in F32, F16, BF16, Q8_0, Q4_0, Q4_K or Q6_K",
+        ) from None
+    return torch.from_numpy(np.array(numbers, dtype=np.float32))
 
 
 def _read_config(

@@ -14,10 +14,18 @@ from trafo.checkpoint.convert.parity import Parity, measure_parity
 from trafo.errors import ConfigError, FormatError
 from trafo.models import GPT2, CausalLM, TransformerLM
 from trafo.runtime.atomic import atomic_folder
+from trafo.tokenizer.formats.huggingface import write_huggingface
+from trafo.tokenizer.formats.json_files import write_json
+from trafo.tokenizer.formats.spec import END_OF_TEXT
+from trafo.tokenizer.tokenizer import Tokenizer
 
 
 def save_hugging_face(
-    model: CausalLM, folder: str | Path, dtype: torch.dtype | None = None
+    model: CausalLM,
+    folder: str | Path,
+    dtype: torch.dtype | None = None,
+    *,
+    tokenizer: Tokenizer | None = None,
 ) -> Parity:
     """Write a folder that `transformers` loads; returns (and stores) how well it agrees."""
     config, state = _theirs(model)
@@ -25,6 +33,8 @@ def save_hugging_face(
     config["torch_dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
     with atomic_folder(folder, marker="config.json") as new:
         save_file(tensors, new / "model.safetensors", metadata={"format": "pt"})
+        if tokenizer is not None:
+            config |= _write_tokenizer(tokenizer, new)
         (new / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         parity = measure_parity(model, load_hugging_face(new), "hugging-face")
         parity.write(new / "parity.json")
@@ -54,6 +64,20 @@ def _theirs(model: CausalLM) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if isinstance(model, GPT2):
         return gpt2.to_gpt2_config(model.config), gpt2.to_gpt2_state(model)
     raise ConfigError(f"a {type(model).__name__} has no counterpart at Hugging Face")
+
+
+def _write_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
+    """The files that `AutoTokenizer` and `generate` ask for; what config.json says of it."""
+    write_huggingface(tokenizer.parts, folder / "tokenizer.json")
+    about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    ends = {}
+    if END_OF_TEXT in tokenizer.special_tokens:
+        about |= dict.fromkeys(("bos_token", "eos_token"), END_OF_TEXT)
+        i = tokenizer.special_tokens[END_OF_TEXT]
+        ends = dict.fromkeys(("bos_token_id", "eos_token_id"), i)
+    write_json(folder / "tokenizer_config.json", about, indent=2)
+    write_json(folder / "generation_config.json", ends, indent=2)
+    return ends
 
 
 def _read_config(path: Path) -> dict[str, Any]:

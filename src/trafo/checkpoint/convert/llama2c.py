@@ -1,21 +1,59 @@
-"""llama2.c's `.bin` files: seven int32, then every tensor of the network as float32.
+"""llama2.c's `.bin` files, in and out: seven int32, then every tensor of the network as float32.
 
 The numbers are dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size and seq_len; a negative
 vocab_size says that the head is not tied. Rotary pairs are neighbours, as ours are.
 """
 
+import shutil
 import struct
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from trafo.errors import FormatError
-from trafo.models import TransformerLM, TransformerLMConfig
+from trafo.checkpoint.convert.llama import require_llama_shape
+from trafo.checkpoint.convert.parity import Parity, measure_parity
+from trafo.errors import ConfigError, FormatError, require
+from trafo.models import CausalLM, TransformerLM, TransformerLMConfig
+from trafo.nn.position import angles
+from trafo.runtime.atomic import atomic_write
+from trafo.tokenizer.tokenizer import Tokenizer
+
+TOKENIZER_SUFFIX = ".tokenizer"
+"""what the folder of a file's tokenizer is called, after the file's own name"""
 
 _HEADER = struct.Struct("<7i")
 _LATER_VERSIONS = b"24ka"  # their mark at the start of a file, as it lies on disk
+
+
+def save_llama2c(
+    model: CausalLM, path: str | Path, *, tokenizer: Tokenizer | None = None
+) -> Parity:
+    """Write a `.bin` file, `<path>.parity.json` and, in trafo's own form, `<path>.tokenizer`.
+
+    llama2.c's tokenizer files are SentencePiece's, so they cannot hold ours.
+    """
+    path = Path(path)
+    if not isinstance(model, TransformerLM):
+        raise ConfigError(f"llama2.c has no counterpart of a {type(model).__name__}")
+    _require_llama2c_shape(model.config)
+    with TemporaryDirectory() as scratch:
+        draft = Path(scratch) / "model.bin"
+        with draft.open("wb") as file:
+            file.write(_header(model.config))
+            for numbers in _numbers_in_order(model):
+                file.write(numbers.tobytes())
+        parity = measure_parity(model, load_llama2c(draft), "llama2c")
+        with draft.open("rb") as done, atomic_write(path) as file:
+            shutil.copyfileobj(done, file)
+    parity.write(path.with_name(path.name + ".parity.json"))
+    if tokenizer is not None:
+        tokenizer.save(path.with_name(path.name + TOKENIZER_SUFFIX))
+    return parity
 
 
 def load_llama2c(path: str | Path) -> TransformerLM:
@@ -31,6 +69,39 @@ def load_llama2c(path: str | Path) -> TransformerLM:
     model = TransformerLM.from_config(config)
     model.load_state_dict(_read_state(path, config))
     return model.eval()
+
+
+def _require_llama2c_shape(config: TransformerLMConfig) -> None:
+    require_llama_shape(config)
+    fixed = {"rope_theta": 10_000.0, "norm_eps": 1e-5}  # run.c computes with these
+    for name, value in fixed.items():
+        given = getattr(config, name)
+        require(given == value, f"{name} is {given}, llama2.c has {value}", "use another format")
+
+
+def _header(config: TransformerLMConfig) -> bytes:
+    return _HEADER.pack(
+        config.d_model,
+        config.feed_forward_size,
+        config.num_layers,
+        config.num_heads,
+        config.num_kv_heads or config.num_heads,
+        config.vocab_size if config.tied_head else -config.vocab_size,
+        config.context_length,
+    )
+
+
+def _numbers_in_order(model: TransformerLM) -> Iterator[np.ndarray[Any, Any]]:
+    state = {name: t.detach().float().cpu() for name, t in model.state_dict().items()}
+    for name, _ in _shapes(model.config):
+        if not name:
+            pair = angles(model.config.rope_theta, model.config.d_head, model.config.context_length)
+            yield torch.stack([pair.cos(), pair.sin()]).numpy().astype("<f4")
+        elif "{i}" in name:
+            for i in range(model.config.num_layers):
+                yield state[name.replace("{i}", str(i))].numpy().astype("<f4")
+        else:
+            yield state[name].numpy().astype("<f4")
 
 
 def _config(header: bytes, path: Path) -> TransformerLMConfig:

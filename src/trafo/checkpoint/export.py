@@ -1,0 +1,44 @@
+"""A model and its tokenizer -> files for other programs: Hugging Face, llama.cpp, llama2.c.
+
+Every export is read back and compared; the parity file beside it holds the largest difference of
+logits.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from trafo.checkpoint.convert import Parity, save_gguf, save_hugging_face, save_llama2c
+from trafo.errors import require
+from trafo.models import CausalLM
+from trafo.tokenizer.tokenizer import Tokenizer
+
+Format = Literal["hf", "gguf", "llama2c"]
+NumberType = Literal["float32", "float16", "bfloat16"]
+
+
+def export_model(
+    model: CausalLM,
+    path: str | Path,
+    *,
+    tokenizer: Tokenizer | None = None,
+    to: Format | None = None,
+    dtype: NumberType = "float32",
+) -> Parity:
+    """Write `path` in the format `to`; without one, its suffix decides."""
+    to = to or format_of(path)
+    if to == "hf":
+        return save_hugging_face(model, path, getattr(torch, dtype), tokenizer=tokenizer)
+    if to == "gguf":
+        return save_gguf(model, path, tokenizer=tokenizer, dtype=dtype)
+    require(dtype == "float32", f"dtype is {dtype}", "llama2.c files hold float32 only")
+    return save_llama2c(model, path, tokenizer=tokenizer)
+
+
+def format_of(path: str | Path) -> Format:
+    """.gguf is GGUF, .bin is llama2.c, anything else is the name of a Hugging Face folder."""
+    formats: dict[str, Format] = {".gguf": "gguf", ".bin": "llama2c"}
+    return formats.get(Path(path).suffix, "hf")

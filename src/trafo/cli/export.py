@@ -1,0 +1,59 @@
+"""`trafo export`: a trained model and its tokenizer, for other programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import arg
+
+from trafo.cli.generate import RunPath
+from trafo.errors import StorageError
+
+Format = Annotated[Literal["hf", "gguf", "llama2c"] | None, arg(metavar="hf|gguf|llama2c")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Write a model and its tokenizer for transformers (hf), llama.cpp (gguf) or llama2.c.
+
+    The file is read back, and the largest difference of logits is stored in a parity file.
+    """
+
+    run: RunPath
+    """a run, one of its checkpoints, or another model that trafo reads"""
+    out: Path
+    """the folder (hf) or file to write"""
+    to: Format = None
+    """format; None: by the name, .gguf is gguf, .bin is llama2c, others are hf"""
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+    """precision of the stored weights"""
+    tokenizer: bool = True
+    """store the tokenizer, too"""
+    best: bool = False
+    """use the checkpoint with the lowest validation loss instead of the newest"""
+    overwrite: bool = False
+    """replace what is at --out"""
+
+
+def run(options: Options) -> None:
+    """Load, write, compare."""
+    from trafo.checkpoint.bundle import load_bundle
+    from trafo.checkpoint.export import export_model
+    from trafo.runtime.console import show
+
+    if options.out.exists() and not options.overwrite:
+        hint = "--overwrite replaces it, or give another name"
+        raise StorageError("is there already", where=str(options.out), hint=hint)
+    bundle = load_bundle(options.run, best=options.best)
+    tokenizer = bundle.tokenizer if options.tokenizer else None
+    parity = export_model(
+        bundle.model, options.out, tokenizer=tokenizer, to=options.to, dtype=options.dtype
+    )
+    show(f"written   {options.out} ({parity.format}), from {bundle.source}")
+    show(
+        f"compared  on {parity.tokens_compared} tokens: logits differ by at most "
+        f"{parity.largest_logit_difference:.2g} (largest logit {parity.largest_logit:.3g}), "
+        f"{100 * parity.same_most_likely_token:.1f} % of the most likely tokens are the same"
+    )
