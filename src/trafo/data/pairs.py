@@ -1,0 +1,146 @@
+"""Files of sentence pairs -> pairs of sentences, each with the place it came from.
+
+Three formats, told apart by the end of the file's name (before .gz or .zst):
+
+- two plain files, aligned line by line: train.en train.de
+- .tsv: source, tab, target
+- .jsonl: an object per line with a field for each side
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from trafo.data.lines import read_lines
+from trafo.errors import InputError
+
+_COMPRESSED = (".gz", ".zst")
+PADDING_CHARACTER = "\0"
+"""stands for no text: the byte 0 is the id of padding"""
+
+
+class Pair(NamedTuple):
+    """A sentence and its translation."""
+
+    source: str
+    target: str
+    file: str
+    line: int
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return f"{self.file} line {self.line:,}"
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The fields of JSON lines that hold the two sides."""
+
+    source: str = "source"
+    target: str = "target"
+
+
+def read_pairs(files: Sequence[str | Path], fields: Fields | None = None) -> list[Pair]:
+    """All pairs of all files, in order. Lines that are empty on both sides are left out."""
+    fields = fields or Fields()
+    pairs = [pair for group in _grouped(files) for pair in _read(group, fields)]
+    found = [pair for pair in pairs if _has_text(pair)]
+    if not found:
+        raise InputError("no sentence pairs in it", where=str(files[0]))
+    return found
+
+
+def _grouped(files: Sequence[str | Path]) -> Iterator[list[Path]]:
+    """A file with both sides alone, a plain file with the one after it."""
+    paths = list(map(Path, files))
+    if not paths:
+        raise InputError("no sentence pairs", hint="give two aligned files: train.en train.de")
+    while paths:
+        group = [paths.pop(0)]
+        if not _format(group[0]):
+            if not paths or _format(paths[0]):
+                raise InputError(
+                    "is one side only",
+                    where=str(group[0]),
+                    hint="give the aligned file of the other side after it, or a .tsv or .jsonl",
+                )
+            group.append(paths.pop(0))
+        yield group
+
+
+def _format(path: Path) -> str:
+    """`.tsv`, `.jsonl`, or nothing for plain text."""
+    name = Path(path.stem) if path.suffix.lower() in _COMPRESSED else path
+    return name.suffix.lower() if name.suffix.lower() in (".tsv", ".jsonl") else ""
+
+
+def _read(group: Sequence[Path], fields: Fields) -> Iterator[Pair]:
+    if len(group) == 2:
+        yield from _aligned(*group)
+        return
+    path = group[0]
+    split = _split_json if _format(path) == ".jsonl" else _split_tabs
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.strip():
+            source, target = split(line, fields, path, number)
+            yield Pair(source.strip(), target.strip(), str(path), number)
+
+
+def _aligned(one: Path, other: Path) -> Iterator[Pair]:
+    source, target = read_lines(one), read_lines(other)
+    if len(source) != len(target):
+        longer, shorter = (one, other) if len(source) > len(target) else (other, one)
+        fewer, more = sorted((len(source), len(target)))
+        raise InputError(
+            f"line {fewer + 1:,} has no partner: {shorter} has {fewer:,} lines, this file {more:,}",
+            where=str(longer),
+            hint="line i of one must translate line i of the other",
+        )
+    for number, (left, right) in enumerate(zip(source, target, strict=True), start=1):
+        pair = Pair(left.strip(), right.strip(), str(one), number)
+        if not pair.target and pair.source:
+            raise _empty(str(other), number)
+        yield pair
+
+
+def _split_tabs(line: str, fields: Fields, path: Path, number: int) -> tuple[str, str]:
+    columns = line.split("\t")
+    if len(columns) != 2:
+        what = f"line {number:,} has {len(columns)} columns"
+        raise InputError(what, where=str(path), hint="it must be source, tab, target")
+    return columns[0], columns[1]
+
+
+def _split_json(line: str, fields: Fields, path: Path, number: int) -> tuple[str, str]:
+    try:
+        record = json.loads(line)
+        source, target = record[fields.source], record[fields.target]
+    except ValueError:
+        raise InputError(f"line {number:,} is not JSON", where=str(path)) from None
+    except (KeyError, TypeError):
+        names = f"{fields.source!r} and {fields.target!r}"
+        what = f"line {number:,} has no fields {names}"
+        raise InputError(what, where=str(path), hint="name the fields of the two sides") from None
+    if not (isinstance(source, str) and isinstance(target, str)):
+        raise InputError(f"line {number:,}: a side is not a string", where=str(path))
+    return source, target
+
+
+def _has_text(pair: Pair) -> bool:
+    """False if both sides are empty; one alone is an error, and so is a character of padding."""
+    if bool(pair.source) != bool(pair.target):
+        raise _empty(pair.file, pair.line)
+    if PADDING_CHARACTER in pair.source or PADDING_CHARACTER in pair.target:
+        what = f"line {pair.line:,} has a NUL character"
+        raise InputError(what, where=pair.file, hint="it stands for padding; remove it")
+    return bool(pair.source)
+
+
+def _empty(file: str, line: int) -> InputError:
+    what = f"line {line:,} is empty on one side"
+    return InputError(what, where=file, hint="remove the line from both sides, or fill it")
