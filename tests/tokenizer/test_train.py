@@ -119,7 +119,7 @@ def test_the_split_over_files_does_not_matter(
 ) -> None:
     paths = [
         write(tmp_path / f"{i}.txt", END.join(DOCUMENTS[i::7])) for i in range(7)
-    ]  # the end of a file cuts words as the special token does
+    ]  # the end of a file splits words as the special token does
     inputs = {"given": paths, "reversed": paths[::-1], "folder": tmp_path}[order]
     assert train_bpe(inputs, VOCAB_SIZE, [END], chunk_size=5000) == expected
 

@@ -24,10 +24,9 @@ from trafo.tokenizer.encoding.encoder import BUFFER, Encoder, Merges
 from trafo.tokenizer.formats.gpt2 import read_gpt2
 from trafo.tokenizer.formats.load import load_any, save_folder
 from trafo.tokenizer.formats.spec import TokenizerParts, content_hash, with_special_tokens
-from trafo.tokenizer.kernels.bpe import SHORT, Ids
+from trafo.tokenizer.kernels.arrays import Bytes, Ids, Specials
+from trafo.tokenizer.kernels.bpe import SHORT
 from trafo.tokenizer.kernels.encode import SLACK
-from trafo.tokenizer.kernels.scan import Cuts
-from trafo.tokenizer.kernels.utf8 import Bytes
 from trafo.tokenizer.reading.workers import (
     OrderedSpace,
     default_workers,
@@ -36,9 +35,9 @@ from trafo.tokenizer.reading.workers import (
 )
 from trafo.tokenizer.words.cutter import Cutter
 from trafo.tokenizer.words.scanner import Scanner
-from trafo.tokenizer.words.specials import NO_CUTS, SpecialTokens
+from trafo.tokenizer.words.specials import NO_SPECIALS, SpecialFinder
 
-Specials = Literal["allow", "ignore", "refuse"]
+SpecialPolicy = Literal["allow", "ignore", "refuse"]
 
 _STEP = BUFFER // 8  # characters of a text that are taken in at a time
 _PIECE = 1 << 20  # bytes of a long text that one thread encodes at a time
@@ -95,14 +94,14 @@ class Tokenizer:
         self.parts = parts
         self.hash = content_hash(parts)
         self._vocab_size = max(parts.vocab, default=-1) + 1
-        self._specials = SpecialTokens(list(parts.special_tokens))
+        self._finder = SpecialFinder(list(parts.special_tokens))
         self._merges = Merges.from_parts(parts)
         self._idle = [self.new_encoder()]
         self._load_kernels()
 
     def _load_kernels(self) -> None:
         """Have every kernel ready, so that encoding within little memory needs none of it."""
-        text = next(iter(self._specials.tokens), "") + "!" * (self._specials.longest + SHORT + 1)
+        text = next(iter(self._finder.tokens), "") + "!" * (self._finder.longest + SHORT + 1)
         for is_end in (False, True):
             with suppress(InputError):  # the vocabulary may lack these bytes
                 pending = bytearray(text.encode())
@@ -121,9 +120,9 @@ class Tokenizer:
         finally:
             self._idle.append(encoder)
 
-    def new_cutter(self, special: Specials = "allow") -> Cutter:
+    def new_cutter(self, special: SpecialPolicy = "allow") -> Cutter:
         """Finds where a long text may be cut in pieces that are encoded apart; for one thread."""
-        return Cutter(Scanner(self.pattern), self.special_tokens_found(special))
+        return Cutter(Scanner(self.pattern), self.special_finder(special))
 
     # What it consists of
 
@@ -157,27 +156,29 @@ class Tokenizer:
 
     # Text to ids
 
-    def encode(self, text: str, special: Specials = "allow") -> list[int]:
+    def encode(self, text: str, special: SpecialPolicy = "allow") -> list[int]:
         """The ids of a text."""
         raw = _utf8(text)
         if len(raw) > BUFFER:
             return _as_list(self._encode_long(text, special))
         data = np.frombuffer(raw, np.uint8)
-        cuts = self._cuts(text, data, special)
+        specials = self._find_specials(text, data, special)
         encoder = self._take_encoder()
         try:
-            count = encoder.encode(data, 0, len(raw), cuts, encoder.buffer)
+            count = encoder.encode(data, 0, len(raw), specials, encoder.buffer)
             return _as_list(encoder.buffer[:count])
         finally:
             self._idle.append(encoder)
 
-    def encode_array(self, text: str, special: Specials = "allow") -> Ids:
+    def encode_array(self, text: str, special: SpecialPolicy = "allow") -> Ids:
         """The ids of a text as an array of uint32; a long text is encoded by all cores."""
         if len(text) > BUFFER:
             return self._encode_long(text, special)
         return np.array(self.encode(text, special), np.uint32)
 
-    def encode_batch(self, texts: Sequence[str], special: Specials = "allow") -> list[list[int]]:
+    def encode_batch(
+        self, texts: Sequence[str], special: SpecialPolicy = "allow"
+    ) -> list[list[int]]:
         """The ids of each text, on all cores."""
         workers = default_workers()
         groups = [texts[i::workers] for i in range(workers)]
@@ -189,7 +190,9 @@ class Tokenizer:
             result[i::workers] = encoded
         return result
 
-    def encode_iterable(self, texts: Iterable[str], special: Specials = "allow") -> Iterator[int]:
+    def encode_iterable(
+        self, texts: Iterable[str], special: SpecialPolicy = "allow"
+    ) -> Iterator[int]:
         """The ids of all texts joined, lazily and in constant memory.
 
         The result does not depend on where the text is cut into pieces. (With an expression of
@@ -210,31 +213,31 @@ class Tokenizer:
         yield from self._encode_certain(pending, cutter, special, is_end=True)[0]
 
     def _encode_certain(
-        self, pending: bytearray, cutter: Cutter, special: Specials, *, is_end: bool
+        self, pending: bytearray, cutter: Cutter, special: SpecialPolicy, *, is_end: bool
     ) -> tuple[list[int], int]:
         """The ids of as much as no further text can change, and how many bytes that is."""
         data = np.frombuffer(bytes(pending), np.uint8)
-        end, cuts = cutter.cut(data, 0, len(data), is_end=is_end)
-        self._check_refused(cuts, special)
+        end, specials = cutter.cut(data, 0, len(data), is_end=is_end)
+        self._check_refused(specials, special)
         encoder = self._take_encoder()
         try:
             room = encoder.buffer if end <= BUFFER else np.empty(end + SLACK, np.uint32)
-            count = encoder.encode(data, 0, end, cuts, room)
+            count = encoder.encode(data, 0, end, specials, room)
             return _as_list(room[:count]), end
         finally:
             self._idle.append(encoder)
 
-    def _encode_long(self, text: str, special: Specials) -> Ids:
+    def _encode_long(self, text: str, special: SpecialPolicy) -> Ids:
         """Cut a long text into pieces, encode them side by side, and put the ids in order."""
         data = _utf8_view(text)
         ids = np.empty(len(data), np.uint32)
         space = OrderedSpace()
 
-        def encode(piece: tuple[int, tuple[int, int, Cuts]]) -> None:
-            number, (start, stop, cuts) = piece
+        def encode(piece: tuple[int, tuple[int, int, Specials]]) -> None:
+            number, (start, stop, specials) = piece
             with space.failing_together(), self.encoder() as encoder:
-                self._check_refused(cuts, special)
-                found = encoder.encode_piece(data, start, stop, cuts)
+                self._check_refused(specials, special)
+                found = encoder.encode_piece(data, start, stop, specials)
                 offset = space.reserve(number, len(found))
                 ids[offset : offset + len(found)] = found
 
@@ -253,29 +256,29 @@ class Tokenizer:
 
     # Special tokens in the text
 
-    def special_tokens_found(self, special: Specials) -> SpecialTokens:
+    def special_finder(self, special: SpecialPolicy) -> SpecialFinder:
         """The special tokens to look for in a text."""
         _check_choice(special)
         if special == "ignore":
-            return SpecialTokens([], self._specials.document_end)
-        return self._specials
+            return SpecialFinder([], self._finder.document_end)
+        return self._finder
 
-    def _cuts(self, text: str, data: Bytes, special: Specials) -> Cuts:
+    def _find_specials(self, text: str, data: Bytes, special: SpecialPolicy) -> Specials:
         """The special tokens in a short text; mostly none, which a look at the text tells."""
         if special != "allow":
             _check_choice(special)
         if special == "ignore":
-            return NO_CUTS
-        for token in self._specials.tokens:
+            return NO_SPECIALS
+        for token in self._finder.tokens:
             if token in text:
-                cuts = self._specials.find(data, 0, len(data))
-                self._check_refused(cuts, special)
-                return cuts
-        return NO_CUTS
+                specials = self._finder.find(data, 0, len(data))
+                self._check_refused(specials, special)
+                return specials
+        return NO_SPECIALS
 
-    def _check_refused(self, cuts: Cuts, special: Specials) -> None:
-        if special == "refuse" and len(cuts):
-            token = self._specials.tokens[int(cuts[0, 2])]
+    def _check_refused(self, specials: Specials, special: SpecialPolicy) -> None:
+        if special == "refuse" and len(specials):
+            token = self._finder.tokens[int(specials[0, 2])]
             raise InputError(
                 f"the text contains the special token {token!r}",
                 hint="special='ignore' takes it as plain text, special='allow' as the token",
@@ -352,14 +355,14 @@ _as_utf8.argtypes = [ctypes.py_object, ctypes.POINTER(ctypes.c_ssize_t)]
 _as_utf8.restype = ctypes.c_void_p
 
 
-def _pieces(data: Bytes, cutter: Cutter) -> Iterator[tuple[int, int, Cuts]]:
+def _pieces(data: Bytes, cutter: Cutter) -> Iterator[tuple[int, int, Specials]]:
     """Stretches of about a megabyte that can be encoded apart: start, stop, special tokens."""
     start, size = 0, _PIECE
     while start < len(data):
         stop = min(start + size, len(data))
-        end, cuts = cutter.cut(data, start, stop, is_end=stop == len(data))
+        end, specials = cutter.cut(data, start, stop, is_end=stop == len(data))
         if end > start:
-            yield start, end, cuts
+            yield start, end, specials
             start, size = end, _PIECE
         else:
             size *= 2

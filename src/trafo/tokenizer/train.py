@@ -39,7 +39,7 @@ from trafo.tokenizer.reading.records import Errors
 from trafo.tokenizer.reading.sources import BLOCK_SIZE, Paths, fingerprint, open_sources
 from trafo.tokenizer.reading.workers import at_least_one, checked_workers
 from trafo.tokenizer.words.scanner import Scanner
-from trafo.tokenizer.words.specials import SpecialTokens
+from trafo.tokenizer.words.specials import SpecialFinder
 
 NUM_BYTES = 256
 LEAST_MEMORY = 16 << 20  # what training takes in any case, and for each worker
@@ -95,7 +95,7 @@ def train_tokenizer(
     if max_memory is not None:
         workers, chunk_size = _smaller(workers, chunk_size, max_memory)
     sources = open_sources(inputs, field, errors)
-    chunker = Chunker(pattern, SpecialTokens(special_tokens), errors, chunk_size)
+    chunker = Chunker(pattern, SpecialFinder(special_tokens), errors, chunk_size)
     timer = PhaseTimer()
     with timer.phase("loading kernels"):
         _load_kernels(pattern)
@@ -164,7 +164,7 @@ def _load_kernels(pattern: str) -> None:
     text = np.frombuffer(b"a bb bb", np.uint8)
     first_invalid(text, 0, len(text))
     counter = WordCounter(Scanner(pattern))
-    counter.count(text, 0, len(text), SpecialTokens(["|"]).find(text, 0, len(text)))
+    counter.count(text, 0, len(text), SpecialFinder(["|"]).find(text, 0, len(text)))
     Merger(counter.export(), 1).run()
 
 

@@ -18,7 +18,7 @@ from trafo.tokenizer.counting.counter import (
 from trafo.tokenizer.patterns import PATTERN_NAMES, split_words
 from trafo.tokenizer.reference import split_specials
 from trafo.tokenizer.words.scanner import Scanner
-from trafo.tokenizer.words.specials import SpecialTokens
+from trafo.tokenizer.words.specials import SpecialFinder
 
 TEXT_FILES = Path(__file__).parents[4] / "shared" / "data" / "text"
 SPECIALS = ["<|e|>", "<|e|><|e|>", "word"]
@@ -45,7 +45,7 @@ def expected(text: str, pattern: str, specials: Sequence[str] = ()) -> Counter[b
 
 def count(counter: WordCounter, text: str, specials: Sequence[str] = ()) -> None:
     data = np.frombuffer(text.encode(), np.uint8)
-    counter.count(data, 0, len(data), SpecialTokens(specials).find(data, 0, len(data)))
+    counter.count(data, 0, len(data), SpecialFinder(specials).find(data, 0, len(data)))
 
 
 def counts_of(words: dict[bytes, int]) -> WordCounts:

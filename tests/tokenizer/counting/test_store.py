@@ -18,7 +18,7 @@ from trafo.tokenizer.counting.store import NUM_PARTS, CountStore
 from trafo.tokenizer.reading.positions import Position
 from trafo.tokenizer.train import train_bpe
 from trafo.tokenizer.words.scanner import Scanner
-from trafo.tokenizer.words.specials import NO_CUTS
+from trafo.tokenizer.words.specials import NO_SPECIALS
 
 KEY = {"inputs": [("a.txt", 1, 2)], "pattern": "x"}
 
@@ -32,7 +32,7 @@ def counter_of(*texts: list[str]) -> WordCounter:
     counter = WordCounter(Scanner("whitespace"))
     for text in texts:
         data = np.frombuffer(" ".join(text).encode(), np.uint8)
-        counter.count(data, 0, len(data), NO_CUTS)
+        counter.count(data, 0, len(data), NO_SPECIALS)
     return counter
 
 

@@ -16,7 +16,7 @@ from trafo.tokenizer.reading.chunks import Chunk, Chunker, UnreadChunk
 from trafo.tokenizer.reading.positions import Position, Read, disk_bytes_before, read_all
 from trafo.tokenizer.reading.sources import open_sources
 from trafo.tokenizer.reference import split_specials
-from trafo.tokenizer.words.specials import SpecialTokens
+from trafo.tokenizer.words.specials import SpecialFinder
 
 SPECIALS = ["<|e|>", "<|e|><|e|>"]
 PIECES = st.one_of(
@@ -46,7 +46,7 @@ def test_the_words_of_the_chunks_are_those_of_the_text(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "chunks.txt"
     path.write_bytes(text.encode())
-    chunker = Chunker(pattern, SpecialTokens(SPECIALS), chunk_size=chunk_size)
+    chunker = Chunker(pattern, SpecialFinder(SPECIALS), chunk_size=chunk_size)
     [source] = open_sources(path)
     chunks = list(chunker.chunks(source))
     assert [word for chunk in chunks for word in words_of(text_of(chunk), pattern)] == words_of(
@@ -55,20 +55,20 @@ def test_the_words_of_the_chunks_are_those_of_the_text(
     assert [chunk.is_last for chunk in chunks] == [False] * (len(chunks) - 1) + [True] * bool(text)
     for chunk in chunks:  # the special tokens of each, and at the very end that of the document
         data = text_of(chunk).encode()
-        found = [data[a:b].decode() for a, b, number in chunk.cuts.tolist() if number < 2]
+        found = [data[a:b].decode() for a, b, number in chunk.specials.tolist() if number < 2]
         assert found == [p for p in split_specials(text_of(chunk), SPECIALS) if p in SPECIALS]
-        ends = [a for a, _, number in chunk.cuts.tolist() if number == 2]
+        ends = [a for a, _, number in chunk.specials.tolist() if number == 2]
         assert ends == ([len(data)] if chunk.is_last else [])
 
 
 def summary(reads: list[Read]) -> tuple[bytes, list[list[int]]]:
     """All text, and the places of the special tokens and of the documents' ends in it."""
-    text, cuts = b"", []
+    text, specials = b"", []
     for read in reads:
         chunk = read.chunk.read()
-        cuts += [[len(text) + a, len(text) + b, i] for a, b, i in chunk.cuts.tolist()]
+        specials += [[len(text) + a, len(text) + b, i] for a, b, i in chunk.specials.tolist()]
         text += chunk.data.tobytes()
-    return text, cuts
+    return text, specials
 
 
 @settings(deadline=None, max_examples=60)
@@ -89,7 +89,7 @@ def test_reading_goes_on_from_every_position(
         data = "".join(lines if form == "jsonl" else records).encode()
         (folder / f"{i}.{form}").write_bytes(gzip.compress(data) if form == "txt.gz" else data)
     sources = open_sources(folder)
-    chunker = Chunker("gpt2", SpecialTokens(SPECIALS), chunk_size=chunk_size)
+    chunker = Chunker("gpt2", SpecialFinder(SPECIALS), chunk_size=chunk_size)
     reads = list(read_all(sources, chunker, Position()))
     assert b"".join(read.chunk.read().data.tobytes() for read in reads).decode() == "".join(
         record for records in files for record in records
@@ -115,8 +115,8 @@ def test_a_text_without_a_safe_place_takes_linear_time(
     """Thousands of blocks, none of which can be cut: looking at all each time takes minutes."""
     (tmp_path / "a.txt").write_text(text)
     [source] = open_sources(tmp_path)
-    chunker = Chunker(pattern, SpecialTokens([]), chunk_size=1 << 10)
-    list(Chunker(pattern, SpecialTokens([])).chunks(source))  # loads the kernels
+    chunker = Chunker(pattern, SpecialFinder([]), chunk_size=1 << 10)
+    list(Chunker(pattern, SpecialFinder([])).chunks(source))  # loads the kernels
     start = time.process_time()
     chunks = list(chunker.chunks(source))
     assert time.process_time() - start < 5
@@ -127,20 +127,20 @@ def test_most_of_a_plain_file_is_left_to_be_read_by_who_takes_it(tmp_path: Path)
     text = ("so it goes <|e|>" * 500 + "中" * 2000 + " and on" * 500).encode()
     (tmp_path / "a.txt").write_bytes(text)
     [source] = open_sources(tmp_path)
-    chunker = Chunker("gpt2", SpecialTokens(SPECIALS), chunk_size=1 << 10)
+    chunker = Chunker("gpt2", SpecialFinder(SPECIALS), chunk_size=1 << 10)
     plan = list(chunker.plan(source))
     unread = [chunk for chunk in plan if isinstance(chunk, UnreadChunk)]
     assert plan[: len(unread)] == unread
     assert 7000 < sum(chunk.num_bytes for chunk in unread) < 8100  # up to where no blank is near
     assert b"".join(chunk.read().data.tobytes() for chunk in plan) == text
-    assert len(list(Chunker("none", SpecialTokens([])).plan(source))) == 1
+    assert len(list(Chunker("none", SpecialFinder([])).plan(source))) == 1
 
 
 def test_a_file_cut_off_while_being_read(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("word " * 1000)
     [source] = open_sources(path)
-    first, *_ = Chunker("gpt2", SpecialTokens([]), chunk_size=2048).plan(source)
+    first, *_ = Chunker("gpt2", SpecialFinder([]), chunk_size=2048).plan(source)
     path.write_text("word " * 100)
     with pytest.raises(InputError, match=r"a\.txt: ends at 500 bytes, though it had 2,0"):
         first.read()
@@ -155,8 +155,8 @@ def test_records_that_are_not_utf8(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.table({"text": column}), tmp_path / "a.parquet")
     [source] = open_sources(tmp_path)
     with pytest.raises(InputError, match=r"a\.parquet: not UTF-8: byte 0xe4 at offset 5"):
-        list(Chunker("gpt2", SpecialTokens([])).chunks(source))
-    [chunk] = Chunker("gpt2", SpecialTokens([]), "replace").chunks(source)
+        list(Chunker("gpt2", SpecialFinder([])).chunks(source))
+    [chunk] = Chunker("gpt2", SpecialFinder([]), "replace").chunks(source)
     ends = np.cumsum([len(record.decode(errors="replace").encode()) for record in records])
     assert text_of(chunk) == "".join(record.decode(errors="replace") for record in records)
-    assert chunk.cuts[:, 0].tolist() == ends.tolist()
+    assert chunk.specials[:, 0].tolist() == ends.tolist()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from trafo.tokenizer.kernels.scan import OFFSET_MASK, SPECIAL_SHIFT
 from trafo.tokenizer.patterns import PATTERN_NAMES, pattern_regex
 from trafo.tokenizer.words.scanner import SCANNERS, Scanner
-from trafo.tokenizer.words.specials import NO_CUTS
+from trafo.tokenizer.words.specials import NO_SPECIALS
 
 DISTINCT = ["gpt2", "gpt4", "gpt4o", "whitespace"]  # llama3 is gpt4; none is all in one word
 
@@ -45,10 +45,12 @@ def expected(pattern: str, text: str) -> list[str]:
     return regex.findall(pattern_regex(pattern), text)
 
 
-def scan(pattern: str, data: bytes, start: int, stop: int, cuts: np.ndarray = NO_CUTS) -> list[int]:
+def scan(
+    pattern: str, data: bytes, start: int, stop: int, specials: np.ndarray = NO_SPECIALS
+) -> list[int]:
     """The stream of ends."""
     stream: list[int] = []
-    for first, ends in Scanner(pattern).words(np.frombuffer(data, np.uint8), start, stop, cuts):
+    for first, ends in Scanner(pattern).words(np.frombuffer(data, np.uint8), start, stop, specials):
         assert first == (stream[-1] & OFFSET_MASK if stream else start)
         stream += ends.tolist()
     return stream
@@ -95,18 +97,18 @@ def test_no_word_crosses_a_special_token(
     pattern: str, parts: list[tuple[str, int]], last: str
 ) -> None:
     """They stand in the stream with their number; one without bytes is the end of a document."""
-    data, cuts, stream = b"", [], []
+    data, specials, stream = b"", [], []
     for text, special in [*parts, (last, None)]:
         for word in expected(pattern, text):
             data += word.encode()
             stream.append(len(data))
         if special is not None:
             token = b"" if special == 9 else b"'special" + b"!" * special
-            cuts.append((len(data), len(data) + len(token), special))
+            specials.append((len(data), len(data) + len(token), special))
             data += token
             stream.append((special + 1) << SPECIAL_SHIFT | len(data))
-    cut_array = np.array(cuts, np.int64).reshape(-1, 3)
-    assert scan(pattern, data, 0, len(data), cut_array) == stream
+    found = np.array(specials, np.int64).reshape(-1, 3)
+    assert scan(pattern, data, 0, len(data), found) == stream
 
 
 @pytest.mark.parametrize("pattern", DISTINCT)
@@ -118,9 +120,9 @@ def test_every_short_text(pattern: str, alphabet: str, length: int) -> None:
     """All of them in one scan, each a document of its own."""
     texts = ["".join(t) for n in range(1, length + 1) for t in product(alphabet, repeat=n)]
     borders = np.cumsum([len(text.encode()) for text in texts])
-    cuts = np.stack([borders, borders, np.zeros_like(borders)], axis=1)
+    specials = np.stack([borders, borders, np.zeros_like(borders)], axis=1)
     data = "".join(texts).encode()
-    ends = [end for end in scan(pattern, data, 0, len(data), cuts) if not end >> SPECIAL_SHIFT]
+    ends = [end for end in scan(pattern, data, 0, len(data), specials) if not end >> SPECIAL_SHIFT]
     words = [word for text in texts for word in expected(pattern, text)]
     assert ends == np.cumsum([len(word.encode()) for word in words]).tolist()
 

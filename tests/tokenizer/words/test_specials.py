@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from trafo.errors import InputError
 from trafo.tokenizer.tokenizer import Tokenizer
-from trafo.tokenizer.words.specials import SpecialTokens
+from trafo.tokenizer.words.specials import SpecialFinder
 
 Found = list[tuple[int, int, str]]
 
 
 def find(tokens: list[str], text: str) -> Found:
     """Byte offsets and the token that stands there."""
-    specials = SpecialTokens(tokens)
+    specials = SpecialFinder(tokens)
     data = np.frombuffer(text.encode(), np.uint8)
     return [(a, b, tokens[i]) for a, b, i in specials.find(data, 0, len(data)).tolist()]
 
@@ -65,7 +65,7 @@ def test_overlapping_tokens_at_every_place_in_a_block(tokens: list[str]) -> None
 
 def test_a_token_that_is_cut_off_at_the_end_is_none() -> None:
     text = np.frombuffer(b"..<|endoftext|>", np.uint8)
-    specials = SpecialTokens(["<|endoftext|>"])
+    specials = SpecialFinder(["<|endoftext|>"])
     assert specials.find(text, 0, len(text) - 1).tolist() == []
     assert specials.find(text, 0, len(text)).tolist() == [[2, 15, 0]]
     assert specials.find(text, 3, len(text)).tolist() == []
@@ -79,18 +79,18 @@ def test_many_different_tokens() -> None:
 
 
 def test_without_tokens_nothing_is_found() -> None:
-    assert not SpecialTokens([])
+    assert not SpecialFinder([])
     assert find([], "<|endoftext|>") == []
 
 
 def test_an_empty_token_is_refused() -> None:
     with pytest.raises(InputError, match="empty"):
-        SpecialTokens(["<s>", ""])
+        SpecialFinder(["<s>", ""])
 
 
 @pytest.mark.parametrize("token", ["", "a\ud800"])
 def test_what_is_no_text_is_refused(token: str) -> None:
     with pytest.raises(InputError, match="special token"):
-        SpecialTokens([token])
+        SpecialFinder([token])
     with pytest.raises(InputError, match="special token"):
         Tokenizer({i: bytes([i]) for i in range(256)}, [], [token])

@@ -17,4 +17,4 @@ OptionalInt = Annotated[int | None, arg(metavar="INT")]
 Strings = Annotated[tuple[str, ...], arg(metavar="STR ...")]
 
 Errors = Literal["strict", "replace"]
-Specials = Literal["allow", "ignore", "refuse"]
+SpecialPolicy = Literal["allow", "ignore", "refuse"]

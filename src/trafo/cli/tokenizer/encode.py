@@ -16,7 +16,7 @@ from trafo.cli.tokenizer.arguments import (
     OptionalInt,
     OptionalPath,
     OptionalString,
-    Specials,
+    SpecialPolicy,
     TextPaths,
     TokenizerPath,
 )
@@ -45,7 +45,7 @@ class Options:
     """the token file to write; a manifest goes beside it"""
     text: OptionalString = None
     """a text to encode, instead of files"""
-    special: Specials = "allow"
+    special: SpecialPolicy = "allow"
     """special tokens in the text: become their ids, are ignored (plain text), or are refused"""
     end_of_document: OptionalString = None
     """a special token to write after each file or record"""

@@ -12,10 +12,9 @@ from itertools import chain, islice, pairwise
 
 import numpy as np
 
-from trafo.tokenizer.kernels.count import Counts, count_words, export_part, part_size
-from trafo.tokenizer.kernels.scan import OFFSET_MASK, Cuts
-from trafo.tokenizer.kernels.scan_gpt2 import Ends
-from trafo.tokenizer.kernels.utf8 import Bytes
+from trafo.tokenizer.kernels.arrays import Bytes, Counts, Ends, Specials
+from trafo.tokenizer.kernels.count import count_words, export_part, part_size
+from trafo.tokenizer.kernels.scan import OFFSET_MASK
 from trafo.tokenizer.kernels.word_table import SLOT, WordTable, new_batch, new_table, rehash
 from trafo.tokenizer.words.scanner import Scanner
 
@@ -84,9 +83,9 @@ class WordCounter:
         """Bytes held by the table."""
         return self._table.slots.nbytes + self._table.arena.nbytes
 
-    def count(self, data: Bytes, start: int, stop: int, cuts: Cuts) -> None:
+    def count(self, data: Bytes, start: int, stop: int, specials: Specials) -> None:
         """Count the words of valid UTF-8 between the special tokens."""
-        for first, ends in self._scanner.words(data, start, stop, cuts):
+        for first, ends in self._scanner.words(data, start, stop, specials):
             self._add(data, first, ends, _ONE_EACH)
 
     def add(self, words: WordCounts) -> None:

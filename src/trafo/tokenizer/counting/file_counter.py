@@ -76,6 +76,6 @@ class FileCounter:
 def _counting(counter: WordCounter) -> Callable[[Chunk | UnreadChunk], None]:
     def count(unread: Chunk | UnreadChunk) -> None:
         chunk = unread.read()
-        counter.count(chunk.data, 0, len(chunk.data), chunk.cuts)
+        counter.count(chunk.data, 0, len(chunk.data), chunk.specials)
 
     return count

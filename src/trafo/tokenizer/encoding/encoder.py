@@ -8,37 +8,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trafo.errors import FormatError, InputError
 from trafo.tokenizer.formats.spec import TokenizerParts
+from trafo.tokenizer.kernels.arrays import Bytes, Ends, Ids, Int64s, Specials
 from trafo.tokenizer.kernels.bpe import (
     NO_ID,
     SCRATCH_PER_BYTE,
     SHORT,
-    Ids,
-    MergeTable,
     encode_long,
     fill_merge_table,
 )
 from trafo.tokenizer.kernels.encode import (
-    ARRAYS,
     CACHE_FULL,
-    CUTS_MET,
     IDS,
     LONG_IDS,
     LONG_WORD,
     SLACK,
+    SPECIALS_MET,
     START_OF_WORD,
     WORDS,
+    EncoderArrays,
     encode_gpt2,
     encode_words,
     enter_words,
 )
-from trafo.tokenizer.kernels.scan import OFFSET_MASK, Cuts
-from trafo.tokenizer.kernels.scan_gpt2 import Ends
+from trafo.tokenizer.kernels.pair_table import PairTable, new_pair_table
+from trafo.tokenizer.kernels.scan import OFFSET_MASK
 from trafo.tokenizer.kernels.unicode_classes import character_classes
-from trafo.tokenizer.kernels.utf8 import Bytes
 from trafo.tokenizer.kernels.word_table import WordTable, new_batch, new_table
 from trafo.tokenizer.kernels.workspace import Workspace
 from trafo.tokenizer.words.scanner import Scanner
@@ -56,7 +53,7 @@ BUFFER = 1 << 13  # bytes of text whose ids fit into an encoder's own buffer
 class Merges:
     """A vocabulary and its merges as the kernels read them; shared by all threads."""
 
-    table: MergeTable
+    table: PairTable
     byte_ids: Ids
     whole_words: Sequence[tuple[bytes, int]]  # words that are a token whatever the merges say
 
@@ -85,8 +82,7 @@ class Merges:
         whole_words: Sequence[tuple[bytes, int]] = (),
     ) -> "Merges":
         """From the id of each byte and the merges as (left id, right id, merged id), in order."""
-        capacity = 1 << max(4, (2 * len(merges)).bit_length())
-        table = np.empty(2 * capacity, np.uint64)
+        table = new_pair_table(len(merges))
         fill_merge_table(table, np.array(merges, np.uint64).reshape(-1, 3))
         ids_of_bytes = np.full(256, NO_ID, np.uint32)
         for byte, token_id in byte_ids.items():
@@ -106,7 +102,7 @@ class Encoder:
         self._scanner = Scanner(pattern)
         self._is_gpt2 = pattern == "gpt2"
         self._merges = merges
-        self._arrays = arrays = Workspace(*ARRAYS)
+        self._arrays = arrays = Workspace(EncoderArrays)
         arrays["merges"] = merges.table
         arrays["byte_ids"] = merges.byte_ids
         arrays["special_ids"] = np.array([*special_ids, NO_ID], np.uint32)
@@ -122,45 +118,47 @@ class Encoder:
         self._room = np.empty(0, np.uint32)
         self.buffer = np.empty(BUFFER + SLACK, np.uint32)  # for the ids of a short text
 
-    def encode(self, data: Bytes, start: int, stop: int, cuts: Cuts, out: Ids) -> int:
+    def encode(self, data: Bytes, start: int, stop: int, specials: Specials, out: Ids) -> int:
         """Write the ids of data[start:stop], valid UTF-8, to `out`; returns how many.
 
         `out` has room for stop - start + SLACK ids, and one more for each end of a document.
         """
-        if len(cuts) > self._arrays["places"].size:
-            self._arrays["places"] = np.empty(2 * len(cuts), np.int64)
+        if len(specials) > self._arrays["places"].size:
+            self._arrays["places"] = np.empty(2 * len(specials), np.int64)
         if not self._is_gpt2:
-            return self._encode_words(data, start, stop, cuts, out)
+            return self._encode_words(data, start, stop, specials, out)
         handles = self._arrays.handles
-        count = encode_gpt2(data, start, stop, cuts, out, handles, False)
+        count = encode_gpt2(data, start, stop, specials, out, handles, False)
         while count < 0:
             self._mend(-count, data, self._arrays["ends"], out)
-            count = encode_gpt2(data, start, stop, cuts, out, handles, True)
+            count = encode_gpt2(data, start, stop, specials, out, handles, True)
         return int(count)
 
     def encode_piece(
-        self, data: Bytes, start: int, stop: int, cuts: Cuts, document_end: int = int(NO_ID)
+        self, data: Bytes, start: int, stop: int, specials: Specials, document_end: int = int(NO_ID)
     ) -> Ids:
         """The ids of data[start:stop], in a buffer that the next call overwrites.
 
-        `document_end` is written at each end of a document that is among the cuts, unless it is
+        `document_end` is written at each end of a document that is among the specials, unless it is
         NO_ID.
         """
         self._arrays["special_ids"][-1] = document_end
-        needed = stop - start + len(cuts) + SLACK
+        needed = stop - start + len(specials) + SLACK
         if len(self._room) < needed:
             self._room = np.empty(needed + needed // 4, np.uint32)
-        return self._room[: self.encode(data, start, stop, cuts, self._room)]
+        return self._room[: self.encode(data, start, stop, specials, self._room)]
 
-    def places_of_cuts(self) -> NDArray[np.int64]:
+    def places_of_specials(self) -> Int64s:
         """How many ids stand before each cut of the text encoded last."""
-        return self._arrays["places"][: self._arrays["state"][CUTS_MET]]
+        return self._arrays["places"][: self._arrays["state"][SPECIALS_MET]]
 
-    def _encode_words(self, data: Bytes, start: int, stop: int, cuts: Cuts, out: Ids) -> int:
+    def _encode_words(
+        self, data: Bytes, start: int, stop: int, specials: Specials, out: Ids
+    ) -> int:
         """The same for any pattern: scan, then encode, some thousand words at a time."""
         state = self._arrays["state"]
-        state[IDS] = state[CUTS_MET] = 0
-        for first, ends in self._scanner.words(data, start, stop, cuts):
+        state[IDS] = state[SPECIALS_MET] = 0
+        for first, ends in self._scanner.words(data, start, stop, specials):
             state[WORDS], state[START_OF_WORD] = 0, first
             while reason := encode_words(data, ends, len(ends), out, self._arrays.handles):
                 self._mend(reason, data, ends, out)

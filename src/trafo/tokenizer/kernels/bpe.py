@@ -6,57 +6,38 @@ that the work grows with n log n.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from trafo.tokenizer.kernels.compile import kernel, part
-from trafo.tokenizer.kernels.utf8 import Bytes
-
-Ids = NDArray[np.uint32]
-MergeTable = NDArray[np.uint64]  # open addressing, two to a slot: (left, right), (rank, merged id)
-Scratch = NDArray[np.int64]
+from trafo.tokenizer.kernels.arrays import Bytes, Ids, Int64s, Uint64s
+from trafo.tokenizer.kernels.compile import kernel, subkernel
+from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable, pair_key, pair_slot
 
 NO_ID = np.uint32(0xFFFFFFFF)  # of a byte that the vocabulary lacks
-NO_MERGE = np.uint64(0xFFFFFFFFFFFFFFFF)
 SHORT = 256  # bytes: up to here, go through all pairs
 SCRATCH_PER_BYTE = 6  # int64 that `encode_long` needs for each byte: three, and a heap of three
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 _ONE = np.uint64(1)
 
 
-@part
-def merge_slot(table: MergeTable, key: np.uint64) -> int:
-    """The index of the pair's slot, or of the free one it would take."""
-    mask = np.uint64(table.size // 2 - 1)
-    slot = 2 * np.int64((key * _MIX) >> _HALF & mask)
-    while table[slot + 1] != NO_MERGE and table[slot] != key:
-        slot += 2
-        if slot == table.size:
-            slot = 0
-    return slot
-
-
 @kernel
-def fill_merge_table(table: MergeTable, merges: NDArray[np.uint64]) -> None:
+def fill_merge_table(table: PairTable, merges: Uint64s) -> None:
     """Enter merges (rows of left id, right id, merged id); of two equal pairs the first counts."""
-    table[:] = NO_MERGE
     for rank in range(merges.shape[0]):
-        key = merges[rank, 0] << _HALF | merges[rank, 1]
-        slot = merge_slot(table, key)
-        if table[slot + 1] == NO_MERGE:
+        key = pair_key(merges[rank, 0], merges[rank, 1])
+        slot = pair_slot(table, key)
+        if table[slot + 1] == NO_VALUE:
             table[slot] = key
             table[slot + 1] = np.uint64(rank) << _HALF | merges[rank, 2]
 
 
-@part
-def _merge_of(table: MergeTable, left: np.uint32, right: np.uint32) -> np.uint64:
-    """rank << 32 | merged id, or NO_MERGE, which is greater than all of them."""
-    return table[merge_slot(table, np.uint64(left) << _HALF | np.uint64(right)) + 1]
+@subkernel
+def _merge_of(table: PairTable, left: np.uint32, right: np.uint32) -> np.uint64:
+    """rank << 32 | merged id, or NO_VALUE, which is greater than all of them."""
+    return table[pair_slot(table, pair_key(left, right)) + 1]
 
 
-@part
+@subkernel
 def _byte_ids(data: Bytes, start: int, length: int, byte_ids: Ids, ids: Ids) -> bool:
     """Write the id of each byte; false if the vocabulary lacks one."""
     for i in range(length):
@@ -66,15 +47,15 @@ def _byte_ids(data: Bytes, start: int, length: int, byte_ids: Ids, ids: Ids) -> 
     return True
 
 
-@part
+@subkernel
 def encode_short(
     data: Bytes,
     start: int,
     length: int,
     byte_ids: Ids,
-    table: MergeTable,
+    table: PairTable,
     ids: Ids,
-    merges: NDArray[np.uint64],
+    merges: Uint64s,
 ) -> int:
     """Write the ids of a word of up to SHORT bytes; returns how many, -1 if a byte has no id."""
     if not _byte_ids(data, start, length, byte_ids, ids):
@@ -86,7 +67,7 @@ def encode_short(
         for i in range(1, length - 1):
             if merges[i] < merges[best]:
                 best = i
-        if merges[best] == NO_MERGE:
+        if merges[best] == NO_VALUE:
             break
         ids[best] = np.uint32(merges[best] & _LOW)
         length -= 1
@@ -100,8 +81,8 @@ def encode_short(
     return length
 
 
-@part
-def _push(heap: Scratch, size: int, entry: int) -> int:
+@subkernel
+def _push(heap: Int64s, size: int, entry: int) -> int:
     node = size
     while node > 0:
         parent = (node - 1) >> 1
@@ -113,8 +94,8 @@ def _push(heap: Scratch, size: int, entry: int) -> int:
     return size + 1
 
 
-@part
-def _pop(heap: Scratch, size: int) -> int:
+@subkernel
+def _pop(heap: Int64s, size: int) -> int:
     """Take heap[0] out; returns the new size."""
     size -= 1
     entry = heap[size]
@@ -139,9 +120,9 @@ def encode_long(
     start: int,
     length: int,
     byte_ids: Ids,
-    table: MergeTable,
+    table: PairTable,
     ids: Ids,
-    scratch: Scratch,
+    scratch: Int64s,
 ) -> int:
     """The same for a word of any length.
 
@@ -158,31 +139,31 @@ def encode_long(
     for i in range(length):
         after[i] = i + 1
         before[i] = i - 1
-        merge[i] = NO_MERGE
+        merge[i] = NO_VALUE
         if i + 1 < length:
             merge[i] = _merge_of(table, ids[i], ids[i + 1])
-            if merge[i] != NO_MERGE:
+            if merge[i] != NO_VALUE:
                 size = _push(heap, size, np.int64(merge[i] >> _HALF << _HALF | np.uint64(i)))
     while size > 0:
         entry = np.uint64(heap[0])
         size = _pop(heap, size)
         at = np.int64(entry & _LOW)
-        if merge[at] == NO_MERGE or merge[at] >> _HALF != entry >> _HALF:
+        if merge[at] == NO_VALUE or merge[at] >> _HALF != entry >> _HALF:
             continue  # one of the two has been merged since
         gone = after[at]
         ids[at] = np.uint32(merge[at] & _LOW)
-        merge[gone] = NO_MERGE
+        merge[gone] = NO_VALUE
         after[at] = after[gone]
-        merge[at] = NO_MERGE
+        merge[at] = NO_VALUE
         if after[at] < length:
             before[after[at]] = at
             merge[at] = _merge_of(table, ids[at], ids[after[at]])
-            if merge[at] != NO_MERGE:
+            if merge[at] != NO_VALUE:
                 size = _push(heap, size, np.int64(merge[at] >> _HALF << _HALF | np.uint64(at)))
         left = before[at]
         if left >= 0:
             merge[left] = _merge_of(table, ids[left], ids[at])
-            if merge[left] != NO_MERGE:
+            if merge[left] != NO_VALUE:
                 size = _push(heap, size, np.int64(merge[left] >> _HALF << _HALF | np.uint64(left)))
     count = 0
     at = 0

@@ -24,7 +24,7 @@ def kernel(function: Function) -> Function:
     return dispatcher
 
 
-def part(function: Function) -> Function:
+def subkernel(function: Function) -> Function:
     """A function that only kernels call: compiled into them, and cached with them.
 
     Without the wrapper that Python would need, it compiles in about half the time.

@@ -1,13 +1,11 @@
 """The loops of counting: words into the table, the table out again."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from trafo.tokenizer.kernels.arrays import Bytes, Counts, Ends
 from trafo.tokenizer.kernels.bits import get, put
-from trafo.tokenizer.kernels.compile import kernel, part
+from trafo.tokenizer.kernels.compile import kernel, subkernel
 from trafo.tokenizer.kernels.scan import OFFSET_MASK
-from trafo.tokenizer.kernels.scan_gpt2 import Ends
-from trafo.tokenizer.kernels.utf8 import Bytes
 from trafo.tokenizer.kernels.word_table import (
     BATCH,
     HOME,
@@ -23,8 +21,6 @@ from trafo.tokenizer.kernels.word_table import (
     long_word,
     make_keys,
 )
-
-Counts = NDArray[np.int64]
 
 COUNT = 2  # where in a slot the count stands
 _MIX = np.uint64(0xD6E8FEB86659FD93)
@@ -68,7 +64,7 @@ def count_words(
     return done, start
 
 
-@part
+@subkernel
 def _is_in_part(key0: np.uint64, key1: np.uint64, part: int, num_parts: int) -> bool:
     """Whether a slot is taken, and by a word of this part. A word's part is the same everywhere."""
     if key1 == 0:

@@ -6,23 +6,16 @@ A slot of the cache holds up to three ids itself; more stand in an arena beside 
     value 1: id, number << 32
 """
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from trafo.tokenizer.kernels.arrays import Bytes, Ends, Ids, Int64s, Specials, Uint64s
 from trafo.tokenizer.kernels.bits import get, put
-from trafo.tokenizer.kernels.bpe import (
-    NO_ID,
-    SHORT,
-    Ids,
-    MergeTable,
-    encode_short,
-)
-from trafo.tokenizer.kernels.compile import kernel, part
-from trafo.tokenizer.kernels.scan import OFFSET_MASK, Cuts, scan_words_gpt2
-from trafo.tokenizer.kernels.scan_gpt2 import Ends
-from trafo.tokenizer.kernels.utf8 import Bytes
+from trafo.tokenizer.kernels.bpe import NO_ID, SHORT, encode_short
+from trafo.tokenizer.kernels.compile import kernel, subkernel
+from trafo.tokenizer.kernels.pair_table import PairTable
+from trafo.tokenizer.kernels.scan import OFFSET_MASK, scan_words_gpt2
 from trafo.tokenizer.kernels.word_table import (
     BATCH,
     HOME,
@@ -37,36 +30,13 @@ from trafo.tokenizer.kernels.word_table import (
     is_at_home,
     make_keys,
 )
-from trafo.tokenizer.kernels.workspace import (
-    Handles,
-    as_bytes,
-    as_int64s,
-    as_uint32s,
-    as_uint64s,
-)
+from trafo.tokenizer.kernels.workspace import Handles, unpacker
 
 SLACK = 3  # ids that may be written behind the last one
 
-# The arrays of an encoder, in the order of their handles.
-ARRAYS = (
-    "slots",
-    "arena",
-    "used",
-    "long_ids",
-    "merges",
-    "byte_ids",
-    "special_ids",
-    "batch",
-    "scratch",
-    "state",
-    "classes",
-    "ends",
-    "places",
-)
-
 # What the state holds: words encoded, where the next one begins, ids written, ids in the arena;
-# of the scan: ends found, how far it has come, the next cut; and how many cuts have been met.
-WORDS, START_OF_WORD, IDS, LONG_IDS, NUM_ENDS, SCANNED, NEXT_CUT, CUTS_MET = range(8)
+# of the scan: ends found, how far it has come, the next special token; special tokens written.
+WORDS, START_OF_WORD, IDS, LONG_IDS, NUM_ENDS, SCANNED, NEXT_SPECIAL, SPECIALS_MET = range(8)
 
 # Why `encode_words` came back.
 DONE, CACHE_FULL, LONG_WORD, BYTE_MISSING = range(4)
@@ -77,6 +47,27 @@ _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 
 
+class EncoderArrays(NamedTuple):
+    """What an encoder keeps from call to call."""
+
+    slots: Slots  # the cache of words: a word table
+    arena: Bytes
+    used: Int64s
+    long_ids: Ids  # of words with more ids than a slot holds
+    merges: PairTable
+    byte_ids: Ids
+    special_ids: Ids
+    batch: Batch
+    scratch: Uint64s
+    state: Int64s
+    classes: Bytes
+    ends: Ends
+    places: Int64s  # the number of ids before each special token
+
+
+_unpack = unpacker(EncoderArrays)
+
+
 @kernel
 def enter_words(
     text: Bytes,
@@ -84,7 +75,7 @@ def enter_words(
     ids: Ids,
     slots: Slots,
     arena: Bytes,
-    used: NDArray[np.int64],
+    used: Int64s,
     batch: Batch,
 ) -> None:
     """Put words of one id each into the cache, which has room for them."""
@@ -100,7 +91,7 @@ def enter_words(
         start = ends[index]
 
 
-@part
+@subkernel
 def _remember(
     slots: Slots, slot: int, ids: Ids, first: int, count: int, long_ids: Ids, used: int
 ) -> int:
@@ -118,47 +109,26 @@ def _remember(
     return used
 
 
-@part
-def _arrays(handles: Handles) -> Any:
-    """The arrays of an encoder, in the order in which `_encode_words` takes them."""
-    return (
-        as_uint64s(handles[0], handles[1]),
-        as_bytes(handles[2], handles[3]),
-        as_int64s(handles[4], handles[5]),
-        as_uint32s(handles[6], handles[7]),
-        as_uint64s(handles[8], handles[9]),
-        as_uint32s(handles[10], handles[11]),
-        as_uint32s(handles[12], handles[13]),
-        as_uint64s(handles[14], handles[15]),
-        as_uint64s(handles[16], handles[17]),
-        as_int64s(handles[18], handles[19]),
-        as_int64s(handles[24], handles[25]),
-    )
-
-
-@part
+@subkernel
 def _encode_words(
     data: Bytes,
     ends: Ends,
     num_ends: int,
     out: Ids,
-    slots: Slots,
-    arena: Bytes,
-    used: NDArray[np.int64],
-    long_ids: Ids,
-    merges: MergeTable,
-    byte_ids: Ids,
-    special_ids: Ids,
-    batch: Batch,
-    scratch: NDArray[np.uint64],
-    state: NDArray[np.int64],
-    places: NDArray[np.int64],
+    arrays: EncoderArrays,
 ) -> int:
     """Encode ends[state[WORDS] : num_ends]; the first begins at state[START_OF_WORD].
 
     `places` gets the number of ids before each cut; one whose id is NO_ID leaves no other trace.
     Returns DONE, or what must be mended before the word at state[WORDS] can be encoded.
     """
+    slots, arena, used, batch = arrays.slots, arrays.arena, arrays.used, arrays.batch
+    long_ids, special_ids, places, state = (
+        arrays.long_ids,
+        arrays.special_ids,
+        arrays.places,
+        arrays.state,
+    )
     done, start, count, long_used = state[WORDS], state[START_OF_WORD], state[IDS], state[LONG_IDS]
     reason = DONE
     while done < num_ends and reason == DONE:
@@ -169,8 +139,8 @@ def _encode_words(
             if not is_at_home(batch, i, slots):
                 if batch[LENGTH + i] == 0:
                     out[count] = special_ids[np.int64(batch[KEY0 + i])]
-                    places[state[CUTS_MET]] = count
-                    state[CUTS_MET] += 1
+                    places[state[SPECIALS_MET]] = count
+                    state[SPECIALS_MET] += 1
                     count += out[count] != NO_ID
                     done += 1
                     continue
@@ -198,7 +168,9 @@ def _encode_words(
             ):
                 reason = CACHE_FULL
                 break
-            number = encode_short(data, start, length, byte_ids, merges, out[count:], scratch)
+            number = encode_short(
+                data, start, length, arrays.byte_ids, arrays.merges, out[count:], arrays.scratch
+            )
             if number < 0:
                 reason = BYTE_MISSING
                 break
@@ -217,33 +189,37 @@ def _encode_words(
 @kernel
 def encode_words(data: Bytes, ends: Ends, num_ends: int, out: Ids, handles: Handles) -> int:
     """As `_encode_words`, for words that were scanned before."""
-    return _encode_words(data, ends, num_ends, out, *_arrays(handles))
+    return _encode_words(data, ends, num_ends, out, _unpack(handles))
 
 
 @kernel
 def encode_gpt2(
-    data: Bytes, start: int, stop: int, cuts: Cuts, out: Ids, handles: Handles, goes_on: bool
+    data: Bytes,
+    start: int,
+    stop: int,
+    specials: Specials,
+    out: Ids,
+    handles: Handles,
+    goes_on: bool,
 ) -> int:
     """Scan by GPT-2's pattern and encode, in one go.
 
     Returns the number of ids; or, less than 0, what must be mended before it `goes_on`.
     """
-    arrays = _arrays(handles)
-    state = as_int64s(handles[18], handles[19])
-    classes = as_bytes(handles[20], handles[21])
-    ends = as_int64s(handles[22], handles[23])
+    arrays = _unpack(handles)
+    state, ends = arrays.state, arrays.ends
     if not goes_on:
-        state[WORDS] = state[NUM_ENDS] = state[IDS] = state[NEXT_CUT] = state[CUTS_MET] = 0
+        state[WORDS] = state[NUM_ENDS] = state[IDS] = state[NEXT_SPECIAL] = state[SPECIALS_MET] = 0
         state[SCANNED] = start
     while True:
         if state[WORDS] == state[NUM_ENDS]:
-            if state[SCANNED] >= stop and state[NEXT_CUT] >= cuts.shape[0]:
+            if state[SCANNED] >= stop and state[NEXT_SPECIAL] >= specials.shape[0]:
                 return state[IDS]
             state[WORDS] = 0
             state[START_OF_WORD] = state[SCANNED]
-            state[NUM_ENDS], state[SCANNED], state[NEXT_CUT] = scan_words_gpt2(
-                data, classes, state[SCANNED], stop, cuts, state[NEXT_CUT], ends
+            state[NUM_ENDS], state[SCANNED], state[NEXT_SPECIAL] = scan_words_gpt2(
+                data, arrays.classes, state[SCANNED], stop, specials, state[NEXT_SPECIAL], ends
             )
-        reason = _encode_words(data, ends, state[NUM_ENDS], out, *arrays)
+        reason = _encode_words(data, ends, state[NUM_ENDS], out, arrays)
         if reason != DONE:
             return -reason

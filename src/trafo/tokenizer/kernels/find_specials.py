@@ -1,18 +1,16 @@
 """Special tokens in a text: 64 bytes at a time for their first bytes, then byte by byte."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from trafo.tokenizer.kernels.arrays import Bytes, Int64s, Specials
 from trafo.tokenizer.kernels.bits import range_mask, trailing_zeros
-from trafo.tokenizer.kernels.compile import kernel, part
-from trafo.tokenizer.kernels.scan import Cuts
-from trafo.tokenizer.kernels.utf8 import Bytes
+from trafo.tokenizer.kernels.compile import kernel, subkernel
 
 _BLOCK = 64
 
 
-@part
-def _match(data: Bytes, index: int, stop: int, text: Bytes, ends: NDArray[np.int64]) -> int:
+@subkernel
+def _match(data: Bytes, index: int, stop: int, text: Bytes, ends: Int64s) -> int:
     """Which token, in the order given, stands at index; -1 if none."""
     start = 0
     for token in range(ends.size):
@@ -29,7 +27,7 @@ def _match(data: Bytes, index: int, stop: int, text: Bytes, ends: NDArray[np.int
     return -1
 
 
-@part
+@subkernel
 def _candidates(data: Bytes, index: int, stop: int, first_bytes: Bytes) -> np.uint64:
     """Bit i is set where data[index + i] is the first byte of a token, for up to 64 bytes."""
     mask = np.uint64(0)
@@ -53,9 +51,9 @@ def find_specials(
     stop: int,
     first_bytes: Bytes,
     text: Bytes,
-    ends: NDArray[np.int64],
-    order: NDArray[np.int64],
-    found: Cuts,
+    ends: Int64s,
+    order: Int64s,
+    found: Specials,
     count: int,
 ) -> tuple[int, int]:
     """Write the tokens found to found[count:]; returns their number and where the search stands."""

@@ -21,13 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trafo.tokenizer.kernels.bpe import NO_MERGE, merge_slot
-from trafo.tokenizer.kernels.compile import kernel, part
+from trafo.tokenizer.kernels.arrays import Ends, Int32s, Int64s, Uint32s
+from trafo.tokenizer.kernels.compile import kernel, subkernel
 from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, pop_best, push
-from trafo.tokenizer.kernels.scan_gpt2 import Ends
-
-Int32s = NDArray[np.int32]
-Int64s = NDArray[np.int64]
+from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable, pair_key, pair_slot
 
 NONE = -1  # no pair begins here; or, as a symbol: between two words
 NUM_BYTES = 256
@@ -39,7 +36,7 @@ DONE, PAIRS_FULL, TEXT_FULL = range(3)
 class Places(NamedTuple):
     """Where pairs begin: the cell, and how often its word occurs."""
 
-    cell: NDArray[np.uint32]
+    cell: Uint32s
     weight: Int64s
 
 
@@ -49,7 +46,7 @@ class Births(NamedTuple):
     by_left: Int32s  # pair id for each symbol to the left of the new one, or NONE
     by_right: Int32s
     pair: Int32s  # for each new place: the pair, the cell, the weight
-    cell: NDArray[np.uint32]
+    cell: Uint32s
     weight: Int64s
 
 
@@ -60,7 +57,7 @@ def lay_out(
     counts: Int64s,
     length: Int64s,
     cells: Int32s,
-    pair_ids: NDArray[np.uint64],
+    pair_ids: PairTable,
     pairs: Pairs,
 ) -> int:
     """Write words, given as symbols, to the cells and number their pairs; returns how many pairs.
@@ -77,9 +74,9 @@ def lay_out(
             last = cell + length[symbol] - 1
             pair = np.int64(NONE)
             if i + 1 < stop:
-                key = np.uint64(symbol) << np.uint64(32) | np.uint64(symbols[i + 1])
-                slot = merge_slot(pair_ids, key)
-                if pair_ids[slot + 1] == NO_MERGE:
+                key = pair_key(symbol, symbols[i + 1])
+                slot = pair_slot(pair_ids, key)
+                if pair_ids[slot + 1] == NO_VALUE:
                     pair_ids[slot] = key
                     pair_ids[slot + 1] = np.uint64(num_pairs)
                     pairs.left[num_pairs] = symbol
@@ -125,7 +122,7 @@ def list_places(
         cell += length[symbol]
 
 
-@part
+@subkernel
 def _pair_of(
     known: Int32s, symbol: int, left: int, right: int, pairs: Pairs, num_pairs: int
 ) -> int:
@@ -139,12 +136,12 @@ def _pair_of(
     return known[symbol]
 
 
-@part
+@subkernel
 def merge_places(
     pair: int,
     new: int,
     cells: Int32s,
-    place_cells: NDArray[np.uint32],
+    place_cells: Uint32s,
     place_weights: Int64s,
     length: Int64s,
     pairs: Pairs,
@@ -197,7 +194,7 @@ def merge_places(
     return num_pairs, num_births
 
 
-@part
+@subkernel
 def settle_births(
     first_pair: int,
     num_pairs: int,
@@ -223,7 +220,7 @@ def settle_births(
     return num_places
 
 
-@part
+@subkernel
 def new_symbol(pair: int, new: int, pairs: Pairs, symbols: Symbols) -> None:
     """Enter the bytes of a merged pair."""
     left, right = pairs.left[pair], pairs.right[pair]
@@ -241,7 +238,7 @@ def new_symbol(pair: int, new: int, pairs: Pairs, symbols: Symbols) -> None:
     symbols.head[new] = head
 
 
-@part
+@subkernel
 def _what_is_full(
     pair: int, num_pairs: int, num_symbols: int, pairs: Pairs, symbols: Symbols
 ) -> int:

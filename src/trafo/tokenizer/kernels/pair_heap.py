@@ -3,13 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from trafo.tokenizer.kernels.compile import kernel, part
-from trafo.tokenizer.kernels.utf8 import Bytes
-
-Int32s = NDArray[np.int32]
-Int64s = NDArray[np.int64]
+from trafo.tokenizer.kernels.arrays import Bytes, Int32s, Int64s, Uint64s
+from trafo.tokenizer.kernels.compile import kernel, subkernel
 
 _ARITY = 4  # children of a node: a flat heap has fewer cache misses than a binary one
 
@@ -28,7 +24,7 @@ class Symbols(NamedTuple):
     """The bytes of each symbol: their number, the first eight as a big-endian number, and all."""
 
     length: Int64s
-    head: NDArray[np.uint64]
+    head: Uint64s
     offset: Int64s
     text: Bytes
 
@@ -40,7 +36,7 @@ class Heap(NamedTuple):
     pair: Int32s
 
 
-@part
+@subkernel
 def _compare_symbols(a: int, b: int, symbols: Symbols) -> int:
     """Less than, equal to or greater than 0, as the bytes of a are to those of b."""
     if a == b:
@@ -55,7 +51,7 @@ def _compare_symbols(a: int, b: int, symbols: Symbols) -> int:
     return symbols.length[a] - symbols.length[b]
 
 
-@part
+@subkernel
 def _better(
     count_a: int, pair_a: int, count_b: int, pair_b: int, pairs: Pairs, symbols: Symbols
 ) -> bool:
@@ -67,7 +63,7 @@ def _better(
     return order > 0
 
 
-@part
+@subkernel
 def push(heap: Heap, size: int, pair: int, pairs: Pairs, symbols: Symbols) -> int:
     """Add a pair with its present count; returns the new size."""
     count = pairs.count[pair]
@@ -93,7 +89,7 @@ def fill_heap(heap: Heap, num_pairs: int, pairs: Pairs, symbols: Symbols) -> int
     return size
 
 
-@part
+@subkernel
 def _sink(heap: Heap, size: int, count: int, pair: int, pairs: Pairs, symbols: Symbols) -> None:
     """Put an entry where the top was, and everything in order."""
     node = 0
@@ -120,7 +116,7 @@ def _sink(heap: Heap, size: int, count: int, pair: int, pairs: Pairs, symbols: S
     heap.pair[node] = pair
 
 
-@part
+@subkernel
 def pop_best(heap: Heap, size: int, pairs: Pairs, symbols: Symbols) -> tuple[int, int]:
     """Take the best pair out; returns it (-1 if none is left) and the new size."""
     while size > 0:

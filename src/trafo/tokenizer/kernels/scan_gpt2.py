@@ -17,14 +17,12 @@ shifts and ands. ASCII masks come from vector compares, others from one characte
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from trafo.tokenizer.kernels.arrays import Bytes, Ends
 from trafo.tokenizer.kernels.bits import ascii_masks, count_ones, put, trailing_zeros
-from trafo.tokenizer.kernels.compile import part
+from trafo.tokenizer.kernels.compile import subkernel
 from trafo.tokenizer.kernels.unicode_classes import LETTER, NEWLINE, NUMBER, SPACE, UPPER
-from trafo.tokenizer.kernels.utf8 import Bytes, character_at
-
-Ends = NDArray[np.int64]
+from trafo.tokenizer.kernels.utf8 import character_at
 
 # As numbers: `ord` inside a kernel takes numba long to compile.
 BLANK, APOSTROPHE, LINE_FEED, CARRIAGE_RETURN, SLASH = b" '\n\r/"
@@ -38,7 +36,7 @@ _ZERO = np.uint64(0)
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
-@part
+@subkernel
 def contraction_length(data: Bytes, apostrophe: int, stop: int) -> int:
     """How many bytes 's, 'd, 'm, 't, 'll, 've or 're takes; 0 if there is none."""
     if apostrophe + 1 >= stop:
@@ -54,13 +52,13 @@ def contraction_length(data: Bytes, apostrophe: int, stop: int) -> int:
     return 0
 
 
-@part
+@subkernel
 def _is_space(data: Bytes, classes: Bytes, index: int) -> bool:
     character_class = classes[character_at(data, index)[0]]
     return character_class == SPACE or character_class == NEWLINE
 
 
-@part
+@subkernel
 def _masks_by_character(
     data: Bytes, classes: Bytes, start: int, stop: int
 ) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64, np.uint64, np.uint64, np.uint64, int]:
@@ -101,7 +99,7 @@ def _masks_by_character(
     return letters, numbers, spaces, blanks, apostrophes, firsts, last_spaces, index - start
 
 
-@part
+@subkernel
 def _with_contractions(
     data: Bytes,
     position: int,
@@ -135,7 +133,7 @@ def _with_contractions(
     return starts, forced
 
 
-@part
+@subkernel
 def scan_gpt2(
     data: Bytes, classes: Bytes, start: int, stop: int, ends: Ends, count: int
 ) -> tuple[int, int]:

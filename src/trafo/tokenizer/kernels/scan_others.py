@@ -6,8 +6,9 @@ regular expression in `patterns.py` in their order.
 
 import numpy as np
 
+from trafo.tokenizer.kernels.arrays import Bytes, Ends
 from trafo.tokenizer.kernels.bits import ascii_masks, range_mask, trailing_zeros
-from trafo.tokenizer.kernels.compile import part
+from trafo.tokenizer.kernels.compile import subkernel
 from trafo.tokenizer.kernels.scan_gpt2 import (
     APOSTROPHE,
     BLANK,
@@ -16,7 +17,6 @@ from trafo.tokenizer.kernels.scan_gpt2 import (
     SLASH,
     D,
     E,
-    Ends,
     L,
     M,
     R,
@@ -34,7 +34,7 @@ from trafo.tokenizer.kernels.unicode_classes import (
     SPACE,
     UPPER,
 )
-from trafo.tokenizer.kernels.utf8 import Bytes, character_at
+from trafo.tokenizer.kernels.utf8 import character_at
 
 GPT2, GPT4, GPT4O, WHITESPACE, NONE = range(5)
 
@@ -43,18 +43,18 @@ _SMALL_A, _SMALL_Z = b"az"
 _ONE = np.uint64(1)
 
 
-@part
+@subkernel
 def _class_at(data: Bytes, classes: Bytes, index: int) -> tuple[int, int]:
     character, length = character_at(data, index)
     return np.int64(classes[character]), length
 
 
-@part
+@subkernel
 def _is_letter(character_class: int) -> bool:
     return UPPER <= character_class <= LETTER
 
 
-@part
+@subkernel
 def _letters_end(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
     r"""\p{L}*, the ASCII ones up to 64 at a time."""
     while start < stop:
@@ -75,7 +75,7 @@ def _letters_end(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
     return start
 
 
-@part
+@subkernel
 def _small_letters_end(data: Bytes, start: int, stop: int) -> int:
     """Behind the run of a to z that begins at start."""
     while start + 64 <= data.size and start < stop:
@@ -86,7 +86,7 @@ def _small_letters_end(data: Bytes, start: int, stop: int) -> int:
     return min(start, stop)
 
 
-@part
+@subkernel
 def _run_end(data: Bytes, classes: Bytes, start: int, stop: int, low: int, high: int) -> int:
     """Where the run of characters of class low..high that begins at start ends."""
     while start < stop:
@@ -97,7 +97,7 @@ def _run_end(data: Bytes, classes: Bytes, start: int, stop: int, low: int, high:
     return start
 
 
-@part
+@subkernel
 def _contraction_any_case(data: Bytes, apostrophe: int, stop: int) -> int:
     """As contraction_length, for (?i:'s|'t|'re|'ve|'m|'ll|'d)."""
     if apostrophe + 1 >= stop or data[apostrophe] != APOSTROPHE:
@@ -115,7 +115,7 @@ def _contraction_any_case(data: Bytes, apostrophe: int, stop: int) -> int:
     return 0
 
 
-@part
+@subkernel
 def _number_end(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
     r"""\p{N}{1,3}"""
     for _ in range(3):
@@ -128,7 +128,7 @@ def _number_end(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
     return start
 
 
-@part
+@subkernel
 def _symbols_end(data: Bytes, classes: Bytes, start: int, stop: int, slash: bool) -> int:
     r"""?[^\s\p{L}\p{N}]+[\r\n]*, with / among the trailing ones if asked for; start if none."""
     position = start + 1 if data[start] == BLANK else start
@@ -148,7 +148,7 @@ def _symbols_end(data: Bytes, classes: Bytes, start: int, stop: int, slash: bool
     return position
 
 
-@part
+@subkernel
 def _spaces_end(data: Bytes, classes: Bytes, start: int, stop: int, newlines: bool) -> int:
     r"""\s*[\r\n]+ (if newlines), else \s+(?!\S), else \s+"""
     position = last_character = start
@@ -168,7 +168,7 @@ def _spaces_end(data: Bytes, classes: Bytes, start: int, stop: int, newlines: bo
     return last_character
 
 
-@part
+@subkernel
 def _word_end_gpt4(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
     length = _contraction_any_case(data, start, stop)
     if length:
@@ -188,7 +188,7 @@ def _word_end_gpt4(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
     return _spaces_end(data, classes, start, stop, True)
 
 
-@part
+@subkernel
 def _cased_word_end(data: Bytes, classes: Bytes, start: int, stop: int) -> tuple[int, bool]:
     r"""[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ as far as it matches.
 
@@ -219,7 +219,7 @@ def _cased_word_end(data: Bytes, classes: Bytes, start: int, stop: int) -> tuple
     return position, False
 
 
-@part
+@subkernel
 def _word_end_gpt4o(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
     character_class, length = _class_at(data, classes, start)
     # One leading character that is no letter, number or newline may belong to the word.
@@ -240,14 +240,14 @@ def _word_end_gpt4o(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
     return _spaces_end(data, classes, start, stop, True)
 
 
-@part
+@subkernel
 def _word_end_whitespace(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
     if _class_at(data, classes, start)[0] >= SPACE:
         return _run_end(data, classes, start, stop, SPACE, NEWLINE)
     return _run_end(data, classes, start, stop, OTHER, NUMBER)
 
 
-@part
+@subkernel
 def scan_others(
     pattern: int, data: Bytes, classes: Bytes, start: int, stop: int, ends: Ends, count: int
 ) -> tuple[int, int]:

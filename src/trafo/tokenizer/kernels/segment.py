@@ -1,36 +1,26 @@
 """Words under known merges: their symbols, and upper bounds on how frequent their pairs are."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from trafo.tokenizer.kernels.arrays import Bytes, Ends, Ids, Int64s
 from trafo.tokenizer.kernels.bpe import (
-    NO_MERGE,
     SHORT,
-    Ids,
-    MergeTable,
-    Scratch,
     encode_long,
     encode_short,
-    merge_slot,
 )
-from trafo.tokenizer.kernels.compile import kernel, part
-from trafo.tokenizer.kernels.scan_gpt2 import Ends
-from trafo.tokenizer.kernels.utf8 import Bytes
-
-Int64s = NDArray[np.int64]
-
-_MIX = np.uint64(0x9E3779B97F4A7C15)
+from trafo.tokenizer.kernels.compile import kernel, subkernel
+from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable, pair_hash, pair_key, pair_slot
 
 
-@part
+@subkernel
 def _segment(
     text: Bytes,
     start: int,
     length: int,
     byte_ids: Ids,
-    merges: MergeTable,
+    merges: PairTable,
     ids: Ids,
-    scratch: Scratch,
+    scratch: Int64s,
 ) -> int:
     if length <= SHORT:
         room = scratch[:SHORT].view(np.uint64)
@@ -43,10 +33,10 @@ def segment_words(
     text: Bytes,
     ends: Ends,
     byte_ids: Ids,
-    merges: MergeTable,
+    merges: PairTable,
     symbols: Ids,
     symbol_ends: Ends,
-    scratch: Scratch,
+    scratch: Int64s,
 ) -> int:
     """Write the symbols of all words end to end; returns how many."""
     start = total = np.int64(0)
@@ -58,10 +48,9 @@ def segment_words(
     return total
 
 
-@part
+@subkernel
 def _bucket(left: np.uint32, right: np.uint32, num_buckets: int) -> int:
-    key = (np.uint64(left) << np.uint64(32) | np.uint64(right)) * _MIX
-    return np.int64(key >> np.uint64(32)) & (num_buckets - 1)
+    return np.int64(pair_hash(pair_key(left, right))) & (num_buckets - 1)
 
 
 @kernel
@@ -70,9 +59,9 @@ def add_pairs(
     ends: Ends,
     counts: Int64s,
     byte_ids: Ids,
-    merges: MergeTable,
+    merges: PairTable,
     ids: Ids,
-    scratch: Scratch,
+    scratch: Int64s,
     buckets: Int64s,
 ) -> None:
     """Add the count of each word to the buckets of its pairs."""
@@ -89,9 +78,9 @@ def best_pairs(
     text: Bytes,
     ends: Ends,
     byte_ids: Ids,
-    merges: MergeTable,
+    merges: PairTable,
     ids: Ids,
-    scratch: Scratch,
+    scratch: Int64s,
     buckets: Int64s,
     best: Int64s,
 ) -> None:
@@ -124,12 +113,12 @@ def add_frequent_pairs(
     ends: Ends,
     counts: Int64s,
     byte_ids: Ids,
-    merges: MergeTable,
+    merges: PairTable,
     ids: Ids,
-    scratch: Scratch,
+    scratch: Int64s,
     buckets: Int64s,
     least: int,
-    table: MergeTable,
+    table: PairTable,
     used: int,
 ) -> int:
     """Count the pairs whose bucket holds `least` or more, each by itself.
@@ -143,9 +132,9 @@ def add_frequent_pairs(
         for i in range(number - 1):
             if buckets[_bucket(ids[i], ids[i + 1], buckets.size)] < least:
                 continue
-            key = np.uint64(ids[i]) << np.uint64(32) | np.uint64(ids[i + 1])
-            slot = merge_slot(table, key)
-            if table[slot + 1] == NO_MERGE:
+            key = pair_key(ids[i], ids[i + 1])
+            slot = pair_slot(table, key)
+            if table[slot + 1] == NO_VALUE:
                 used += 1
                 if used > table.size // 4:
                     return -1

@@ -9,7 +9,8 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+
+from trafo.tokenizer.kernels.arrays import Bytes
 
 # In this order, so that "is a letter" is one comparison: UPPER <= c <= LETTER.
 OTHER, UPPER, LOWER, LETTER, MARK, NUMBER, SPACE, NEWLINE = range(8)
@@ -28,7 +29,7 @@ _REGEXES = {
 
 
 @cache
-def character_classes() -> NDArray[np.uint8]:
+def character_classes() -> Bytes:
     """The class of each code point, as a table of 1,114,112 bytes, for reading only.
 
     It is not marked as such: to numba that is another type, and kernels that get it as an address
@@ -36,11 +37,11 @@ def character_classes() -> NDArray[np.uint8]:
     """
     starts, classes = np.load(_DATA)
     lengths = np.diff(starts, append=_NUM_CHARACTERS)
-    table: NDArray[np.uint8] = np.repeat(classes.astype(np.uint8), lengths)
+    table: Bytes = np.repeat(classes.astype(np.uint8), lengths)
     return table
 
 
-def classes_from_regex() -> NDArray[np.uint8]:
+def classes_from_regex() -> Bytes:
     """The same table, asked of the installed `regex` package."""
     import regex
 

@@ -1,15 +1,13 @@
 """UTF-8 inside the kernels: one character at a time, and where a text stops being UTF-8."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from trafo.tokenizer.kernels.arrays import Bytes
 from trafo.tokenizer.kernels.bits import ascii_masks
-from trafo.tokenizer.kernels.compile import kernel, part
-
-Bytes = NDArray[np.uint8]
+from trafo.tokenizer.kernels.compile import kernel, subkernel
 
 
-@part
+@subkernel
 def character_at(data: Bytes, index: int) -> tuple[int, int]:
     """The code point that starts at index, and its length in bytes. The text must be valid."""
     lead = np.int64(data[index])
@@ -25,7 +23,7 @@ def character_at(data: Bytes, index: int) -> tuple[int, int]:
     return (lead & 0x07) << 18 | second << 12 | third << 6 | fourth, 4
 
 
-@part
+@subkernel
 def _sequence_length(data: Bytes, index: int, stop: int) -> int:
     """The length of the well-formed sequence at index (Unicode standard, table 3-7); 0 if none."""
     lead = data[index]

@@ -16,16 +16,14 @@ counting four times as fast.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from trafo.tokenizer.kernels.arrays import Bytes, Ends, Int64s, Uint64s
 from trafo.tokenizer.kernels.bits import get, load8, prefetch, put, trailing_zeros
-from trafo.tokenizer.kernels.compile import kernel, part
+from trafo.tokenizer.kernels.compile import kernel, subkernel
 from trafo.tokenizer.kernels.scan import OFFSET_MASK, SPECIAL_SHIFT
-from trafo.tokenizer.kernels.scan_gpt2 import Ends
-from trafo.tokenizer.kernels.utf8 import Bytes
 
-Slots = NDArray[np.uint64]
-Batch = NDArray[np.uint64]  # five rows of BATCH, one column a word
+Slots = Uint64s
+Batch = Uint64s  # five rows of BATCH, one column a word
 
 SLOT = 4  # uint64 per slot
 BATCH = 32  # words looked up together
@@ -52,7 +50,7 @@ class WordTable(NamedTuple):
 
     slots: Slots
     arena: Bytes
-    used: NDArray[np.int64]
+    used: Int64s
 
 
 def new_table(capacity: int, arena_size: int) -> WordTable:
@@ -65,7 +63,7 @@ def new_batch() -> Batch:
     return np.zeros(5 * BATCH, np.uint64)
 
 
-@part
+@subkernel
 def _load(data: Bytes, start: int, length: int) -> np.uint64:
     """Up to 8 bytes as the low end of a uint64, the rest zero, without reading past the array."""
     if start + 8 <= data.size:
@@ -76,7 +74,7 @@ def _load(data: Bytes, start: int, length: int) -> np.uint64:
     return word
 
 
-@part
+@subkernel
 def _long_hash(data: Bytes, start: int, length: int) -> np.uint64:
     """A 64-bit hash of a word of any length, eight bytes a step."""
     state = np.uint64(length) * _MIX_B
@@ -88,19 +86,19 @@ def _long_hash(data: Bytes, start: int, length: int) -> np.uint64:
     return state
 
 
-@part
+@subkernel
 def _home(key0: np.uint64, key1: np.uint64, shift: np.uint64) -> int:
     """Where the search for a key begins: the top bits of a product, in which all bits take part."""
     return np.int64((key0 ^ key1 * _MIX_B) * _MIX_A >> shift) * SLOT
 
 
-@part
+@subkernel
 def _home_shift(slots: Slots) -> np.uint64:
     """How far to shift so that as many bits are left as number the slots."""
     return np.uint64(_WORD_BITS - trailing_zeros(np.uint64(slots.size // SLOT)))
 
 
-@part
+@subkernel
 def make_keys(
     data: Bytes, start: int, ends: Ends, first: int, num_words: int, slots: Slots, batch: Batch
 ) -> None:
@@ -140,14 +138,14 @@ def make_keys(
         start = end
 
 
-@part
+@subkernel
 def long_word(arena: Bytes, key1: np.uint64) -> tuple[int, int]:
     """Where in the arena a long word's bytes start, and their number."""
     offset = np.int64(key1 & OFFSET)
     return offset + _ARENA_HEADER, np.int64(load8(arena, offset))
 
 
-@part
+@subkernel
 def _is_long_word(data: Bytes, start: int, length: int, arena: Bytes, key1: np.uint64) -> bool:
     offset, stored_length = long_word(arena, key1)
     if stored_length != length:
@@ -158,7 +156,7 @@ def _is_long_word(data: Bytes, start: int, length: int, arena: Bytes, key1: np.u
     return True
 
 
-@part
+@subkernel
 def is_at_home(batch: Batch, index: int, slots: Slots) -> bool:
     """Whether a word of up to 15 bytes stands where its search begins, as nearly all do."""
     home = np.int64(get(batch, HOME + index))
@@ -168,7 +166,7 @@ def is_at_home(batch: Batch, index: int, slots: Slots) -> bool:
     )
 
 
-@part
+@subkernel
 def find_word(data: Bytes, batch: Batch, index: int, slots: Slots, arena: Bytes) -> int:
     """The slot of a word of the batch; of a word that is not there, -1 - the free slot for it."""
     key0, key1 = batch[KEY0 + index], batch[KEY1 + index]
@@ -189,8 +187,8 @@ def find_word(data: Bytes, batch: Batch, index: int, slots: Slots, arena: Bytes)
             slot = 0
 
 
-@part
-def has_room(slots: Slots, arena: Bytes, used: NDArray[np.int64], length: int) -> bool:
+@subkernel
+def has_room(slots: Slots, arena: Bytes, used: Int64s, length: int) -> bool:
     """Whether a new word may be added: the table stays half empty, the arena holds its bytes."""
     if used[0] >= slots.size // SLOT // 2:
         return False
@@ -199,7 +197,7 @@ def has_room(slots: Slots, arena: Bytes, used: NDArray[np.int64], length: int) -
     )
 
 
-@part
+@subkernel
 def add_word(
     data: Bytes,
     batch: Batch,
@@ -207,7 +205,7 @@ def add_word(
     slot: int,
     slots: Slots,
     arena: Bytes,
-    used: NDArray[np.int64],
+    used: Int64s,
 ) -> None:
     """Write the key of a word of the batch into the free slot that `find_word` gave."""
     slots[slot] = batch[KEY0 + index]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trafo.errors import InputError
 from trafo.tokenizer.counting.counter import WordCounts
-from trafo.tokenizer.kernels.bpe import NO_MERGE
+from trafo.tokenizer.kernels.arrays import Int64s
 from trafo.tokenizer.kernels.merge import (
     DONE,
     NONE,
@@ -24,6 +24,7 @@ from trafo.tokenizer.kernels.merge import (
     run_merges,
 )
 from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, fill_heap
+from trafo.tokenizer.kernels.pair_table import new_pair_table
 from trafo.tokenizer.merging.segmenter import Segmenter
 
 Merge = tuple[bytes, bytes]
@@ -41,7 +42,7 @@ class Merger:
         if num_cells >= _MOST_CELLS:
             raise InputError(
                 f"{len(words):,} distinct words of {len(words.text):,} bytes are too many to merge",
-                hint="use a pattern that cuts the text into shorter words",
+                hint="use a pattern that splits the text into shorter words",
             )
         self._most = most_merges
         self._symbols = _symbols_of(known, most_merges)
@@ -66,14 +67,14 @@ class Merger:
     def _find_pairs(
         self,
         numbers: NDArray[Any],
-        ends: NDArray[np.int64],
-        counts: NDArray[np.int64],
+        ends: Int64s,
+        counts: Int64s,
         num_symbols: int,
     ) -> tuple[int, int]:
         """Lay the words out and list the places of their pairs; the numbers of both."""
         capacity = max(_NUM_BYTE_PAIRS, min(num_symbols * num_symbols, len(numbers)))
         self._pairs = _new_pairs(capacity)
-        pair_ids = np.full(4 << capacity.bit_length(), NO_MERGE, np.uint64)
+        pair_ids = new_pair_table(capacity)
         length = self._symbols.length
         num_pairs = lay_out(numbers, ends, counts, length, self._cells, pair_ids, self._pairs)
         del pair_ids  # large, and no longer needed

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trafo.tokenizer.counting.counter import WordCounts
-from trafo.tokenizer.merging.segmenter import NUM_BYTES, Segmenter, new_pair_table, pairs_of
+from trafo.tokenizer.kernels.arrays import Int64s, Uint32s
+from trafo.tokenizer.kernels.pair_table import new_pair_table
+from trafo.tokenizer.merging.segmenter import NUM_BYTES, Segmenter, pairs_of
 
 Merge = tuple[bytes, bytes]
-Int64s = NDArray[np.int64]
 
 _FEWEST_PAIRS = 1 << 10
 _BYTES_PER_PAIR = 128  # of the table, which is never more than half full, and of what is made of it
@@ -62,7 +62,7 @@ def _frequent_pairs(
     buckets: Int64s,
     least: int,
     num_pairs: int,
-) -> tuple[NDArray[np.uint32], NDArray[np.uint32], Int64s]:
+) -> tuple[Uint32s, Uint32s, Int64s]:
     """The pairs in buckets of at least `least`, with their counts; none if they are too many."""
     table = new_pair_table(num_pairs)
     used = 0
@@ -75,8 +75,8 @@ def _frequent_pairs(
 
 
 def _certain_merges(
-    left: NDArray[np.uint32],
-    right: NDArray[np.uint32],
+    left: Uint32s,
+    right: Uint32s,
     counts: Int64s,
     symbols: Sequence[bytes],
     least: int,

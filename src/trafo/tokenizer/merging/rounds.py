@@ -18,11 +18,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trafo.errors import InputError
 from trafo.runtime.sizes import format_size
 from trafo.tokenizer.counting.counter import WordCounts
+from trafo.tokenizer.kernels.arrays import Int64s
 from trafo.tokenizer.kernels.segment import gather_words
 from trafo.tokenizer.merging.merger import Merge, Merger
 from trafo.tokenizer.merging.passes import merges_by_passing
@@ -81,7 +81,7 @@ def merge_in_rounds(
     return merges
 
 
-def _choose_least(parts: Parts, segmenter: Segmenter, buckets: NDArray[np.int64], room: int) -> int:
+def _choose_least(parts: Parts, segmenter: Segmenter, buckets: Int64s, room: int) -> int:
     """The smallest count for which all words with so frequent a pair fit; 0 if there is none."""
     size_of_step = np.zeros(_NUM_STEPS, np.int64)
     for words in parts():
@@ -97,7 +97,7 @@ def _choose_least(parts: Parts, segmenter: Segmenter, buckets: NDArray[np.int64]
     return 1 if fitting[0] == steps[0] else _least_of(int(fitting[0]))
 
 
-def _step(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+def _step(counts: Int64s) -> Int64s:
     """Counts on a logarithmic scale; 0 for 0."""
     exact = np.log2(np.maximum(counts, 1)) * _STEPS_PER_OCTAVE + 1
     return np.where(counts > 0, exact, 0).astype(np.int64)
@@ -109,9 +109,7 @@ def _least_of(step: int) -> int:
     return bisect_left(counts, step, key=lambda count: int(_step(np.array([count]))[0]))
 
 
-def _active_words(
-    parts: Parts, segmenter: Segmenter, buckets: NDArray[np.int64], least: int
-) -> WordCounts:
+def _active_words(parts: Parts, segmenter: Segmenter, buckets: Int64s, least: int) -> WordCounts:
     """The words with a pair that may occur `least` times."""
     texts, ends, counts = [], [], []
     for words in parts():

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trafo.tokenizer.counting.counter import WordCounts
 from trafo.tokenizer.encoding.encoder import Merges
-from trafo.tokenizer.kernels.bpe import NO_MERGE, SCRATCH_PER_BYTE, SHORT, MergeTable
-from trafo.tokenizer.kernels.segment import (
-    add_frequent_pairs,
-    add_pairs,
-    best_pairs,
-    segment_words,
-)
+from trafo.tokenizer.kernels.arrays import Int64s, Uint32s, Uint64s
+from trafo.tokenizer.kernels.bpe import SCRATCH_PER_BYTE, SHORT
+from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable
+from trafo.tokenizer.kernels.segment import add_frequent_pairs, add_pairs, best_pairs, segment_words
 
 NUM_BYTES = 256
 
-Buckets = NDArray[np.int64]
+Buckets = Int64s
 
 
 class Segmenter:
@@ -32,7 +28,7 @@ class Segmenter:
         self.merges = np.array([row[:2] for row in rows], np.int32).reshape(-1, 2)
         self._merges = Merges.from_ids({byte: byte for byte in range(NUM_BYTES)}, rows)
 
-    def segment(self, words: WordCounts) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    def segment(self, words: WordCounts) -> tuple[Uint32s, Int64s]:
         """The symbols of all words, and where each word ends among them."""
         symbols = np.empty(len(words.text), np.uint32)
         ends = np.empty(len(words), np.int64)
@@ -47,7 +43,7 @@ class Segmenter:
         scratch = self._scratch(words)
         add_pairs(words.text, words.ends, words.counts, *self._tables(), ids, scratch, buckets)
 
-    def best_pairs(self, words: WordCounts, buckets: Buckets) -> NDArray[np.int64]:
+    def best_pairs(self, words: WordCounts, buckets: Buckets) -> Int64s:
         """For each word an upper bound on how often any of its pairs occurs, in all words."""
         ids = np.empty(_longest(words), np.uint32)
         best = np.empty(len(words), np.int64)
@@ -56,7 +52,7 @@ class Segmenter:
         return best
 
     def add_frequent_pairs(
-        self, words: WordCounts, buckets: Buckets, least: int, table: MergeTable, used: int
+        self, words: WordCounts, buckets: Buckets, least: int, table: PairTable, used: int
     ) -> int:
         """Count the pairs whose bucket holds `least` or more in a table: the entries in use, or -1.
 
@@ -79,22 +75,17 @@ class Segmenter:
             )
         )
 
-    def _tables(self) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+    def _tables(self) -> tuple[Uint32s, Uint64s]:
         return self._merges.byte_ids, self._merges.table
 
-    def _scratch(self, words: WordCounts) -> NDArray[np.int64]:
+    def _scratch(self, words: WordCounts) -> Int64s:
         return np.empty(SCRATCH_PER_BYTE * max(SHORT, _longest(words)), np.int64)
 
 
-def new_pair_table(num_pairs: int) -> MergeTable:
-    """An empty table for at least so many pairs: two symbols in one number -> count."""
-    return np.full(4 << max(4, num_pairs.bit_length()), NO_MERGE, np.uint64)
-
-
-def pairs_of(table: MergeTable) -> tuple[NDArray[np.uint32], NDArray[np.uint32], Buckets]:
+def pairs_of(table: PairTable) -> tuple[Uint32s, Uint32s, Buckets]:
     """The left symbols, right symbols and counts in a table."""
     keys, counts = table.reshape(-1, 2).T
-    taken = counts != NO_MERGE
+    taken = counts != NO_VALUE
     keys = keys[taken]
     return (
         (keys >> np.uint64(32)).astype(np.uint32),

@@ -9,14 +9,14 @@ from typing import TypeVar
 import numpy as np
 
 from trafo.errors import InputError
-from trafo.tokenizer.kernels.scan import Cuts
-from trafo.tokenizer.kernels.utf8 import Bytes, first_invalid
+from trafo.tokenizer.kernels.arrays import Bytes, Specials
+from trafo.tokenizer.kernels.utf8 import first_invalid
 from trafo.tokenizer.reading.files import read_stretch
 from trafo.tokenizer.reading.records import Errors
 from trafo.tokenizer.reading.sources import BLOCK_SIZE, Block, Source
 from trafo.tokenizer.words.cutter import Cutter, whole_characters
 from trafo.tokenizer.words.scanner import Scanner
-from trafo.tokenizer.words.specials import SpecialTokens
+from trafo.tokenizer.words.specials import SpecialFinder
 
 Item = TypeVar("Item")
 
@@ -28,12 +28,12 @@ _WINDOW = 4096  # bytes before the end of a stretch in which a safe place nearly
 class Chunk:
     """Text that stands on its own.
 
-    `cuts` are its special tokens and, with the index after the last special token, the ends of
+    `specials` are its special tokens and, with the index after the last special token, the ends of
     its documents.
     """
 
     data: Bytes
-    cuts: Cuts
+    specials: Specials
     disk_bytes: int  # how much of the file has been read
     next_offset: int  # where the next chunk begins in the source's text
     is_last: bool  # of its source
@@ -71,17 +71,17 @@ class UnreadChunk:
 
 
 class Chunker:
-    """Cuts the text of sources into chunks of about `chunk_size` bytes."""
+    """Specials the text of sources into chunks of about `chunk_size` bytes."""
 
     def __init__(
         self,
         pattern: str,
-        specials: SpecialTokens,
+        finder: SpecialFinder,
         errors: Errors = "strict",
         chunk_size: int = BLOCK_SIZE,
     ) -> None:
-        self._cutter = Cutter(Scanner(pattern), specials)
-        self._specials = specials
+        self._cutter = Cutter(Scanner(pattern), finder)
+        self._finder = finder
         self._errors = errors
         self._chunk_size = chunk_size
 
@@ -125,10 +125,10 @@ class Chunker:
             read_stretch(unread.source.path, unread.offset, unread.num_bytes), np.uint8
         )
         self._valid_until(data, True, unread.source, unread.offset)
-        cuts = self._specials.find(data, 0, len(data))
+        specials = self._finder.find(data, 0, len(data))
         if unread.is_last:
-            cuts = np.concatenate([cuts, self._document_ends([len(data)])])
-        return Chunk(data, cuts, unread.disk_bytes, unread.next_offset, unread.is_last)
+            specials = np.concatenate([specials, self._document_ends([len(data)])])
+        return Chunk(data, specials, unread.disk_bytes, unread.next_offset, unread.is_last)
 
     def _read_chunks(self, source: Source, offset: int) -> Iterator[Chunk]:
         """One block after the other, each looked at whole to find where it may be cut."""
@@ -146,7 +146,7 @@ class Chunker:
             pending = b"".join(blocks)
             data = np.frombuffer(pending, np.uint8)
             valid = self._valid_until(data, is_last, source, offset)
-            end, cuts = self._cut_text(data, valid, is_last)
+            end, specials = self._cut_text(data, valid, is_last)
             blocks = [pending[end:]]
             # Nothing certain yet: look again when there is twice as much, for linear time.
             wanted = 0 if end else len(pending)
@@ -155,10 +155,10 @@ class Chunker:
                 text = data[:end]
                 if valid < end:
                     text = _replaced(text)
-                    cuts = self._specials.find(text, 0, len(text))
+                    specials = self._finder.find(text, 0, len(text))
                 if is_last:
-                    cuts = np.concatenate([cuts, self._document_ends([len(text)])])
-                yield Chunk(text, cuts, block.disk_bytes, offset, is_last)
+                    specials = np.concatenate([specials, self._document_ends([len(text)])])
+                yield Chunk(text, specials, block.disk_bytes, offset, is_last)
 
     def _valid_until(self, data: Bytes, is_last: bool, source: Source, offset: int) -> int:
         """Where the text stops being UTF-8; a character cut in two by the block is no fault."""
@@ -172,7 +172,7 @@ class Chunker:
             )
         return stop if invalid < 0 else int(invalid)
 
-    def _cut_text(self, data: Bytes, valid: int, is_last: bool) -> tuple[int, Cuts]:
+    def _cut_text(self, data: Bytes, valid: int, is_last: bool) -> tuple[int, Specials]:
         stop = len(data) if is_last else whole_characters(data, 0, len(data))
         return self._cutter.cut(data, 0, stop, is_end=is_last, is_valid=valid == stop)
 
@@ -187,7 +187,7 @@ class Chunker:
             texts = [self._valid_record(text, source) for text in texts]
             data = np.frombuffer(b"".join(texts), np.uint8)
             ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
-        return Chunk(data, self._record_cuts(data, ends), block.disk_bytes, offset, is_last)
+        return Chunk(data, self._all_specials(data, ends), block.disk_bytes, offset, is_last)
 
     def _valid_record(self, text: bytes, source: Source) -> bytes:
         try:
@@ -199,25 +199,25 @@ class Chunker:
                 hint="mend the file, or use `--errors replace` to read U+FFFD instead",
             ) from None
 
-    def _record_cuts(self, data: Bytes, ends: Cuts) -> Cuts:
+    def _all_specials(self, data: Bytes, ends: Specials) -> Specials:
         """Special tokens inside documents, and the documents' ends, in order of place."""
-        cuts = self._specials.find(data, 0, len(data))
-        crossed = np.searchsorted(ends, cuts[:, 0], "right") != np.searchsorted(ends, cuts[:, 1])
+        specials = self._finder.find(data, 0, len(data))
+        crossed = np.searchsorted(ends, specials[:, 0], "right") != np.searchsorted(
+            ends, specials[:, 1]
+        )
         if crossed.any():  # what looks like a special token is the end of one text and the next
             starts = [0, *ends[:-1].tolist()]
-            found = (
-                self._specials.find(data, a, int(b)) for a, b in zip(starts, ends, strict=True)
-            )
-            cuts = np.concatenate([each.copy() for each in found])
-        cuts = np.concatenate([cuts, self._document_ends(ends)])
-        return np.ascontiguousarray(cuts[np.lexsort((cuts[:, 1], cuts[:, 0]))])
+            found = (self._finder.find(data, a, int(b)) for a, b in zip(starts, ends, strict=True))
+            specials = np.concatenate([each.copy() for each in found])
+        specials = np.concatenate([specials, self._document_ends(ends)])
+        return np.ascontiguousarray(specials[np.lexsort((specials[:, 1], specials[:, 0]))])
 
-    def _document_ends(self, ends: Iterable[int]) -> Cuts:
+    def _document_ends(self, ends: Iterable[int]) -> Specials:
         places = np.array(ends, np.int64)
-        return np.stack([places, places, np.full_like(places, self._specials.document_end)], axis=1)
+        return np.stack([places, places, np.full_like(places, self._finder.document_end)], axis=1)
 
 
-def _begins_inside_character(data: Bytes, ends: Cuts) -> bool:
+def _begins_inside_character(data: Bytes, ends: Specials) -> bool:
     """Whether a document begins with the rest of a character."""
     starts = ends[ends < len(data)]
     return bool(np.any(data[starts] & 0xC0 == 0x80))

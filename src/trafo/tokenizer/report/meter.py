@@ -13,7 +13,7 @@ import numpy as np
 
 from trafo.errors import InputError
 from trafo.runtime.progress import progress
-from trafo.tokenizer.kernels.bpe import Ids
+from trafo.tokenizer.kernels.arrays import Ids
 from trafo.tokenizer.kernels.encode import SLACK
 from trafo.tokenizer.reading.chunks import Chunk, Chunker
 from trafo.tokenizer.reading.records import Errors
@@ -69,8 +69,8 @@ class Meter:
     """Adds up what the chunks of a text become."""
 
     def __init__(self, tokenizer: Tokenizer, errors: Errors, chunk_size: int) -> None:
-        self._specials = tokenizer.special_tokens_found("allow")
-        self._chunker = Chunker(tokenizer.pattern, self._specials, errors, chunk_size)
+        self._finder = tokenizer.special_finder("allow")
+        self._chunker = Chunker(tokenizer.pattern, self._finder, errors, chunk_size)
         self._encoder = tokenizer.new_encoder()
         self._room = np.empty(0, np.uint32)
         self._token_bytes = np.zeros(tokenizer.vocab_size, np.int64)
@@ -108,8 +108,8 @@ class Meter:
     def _add_chunk(self, chunk: Chunk) -> Totals:
         ids = self._encode(chunk)
         kinds = kinds_of_bytes(chunk.data)
-        for start, stop, special in chunk.cuts.tolist():
-            if special != self._specials.document_end:
+        for start, stop, special in chunk.specials.tolist():
+            if special != self._finder.document_end:
                 kinds[start:stop] = SPECIAL
         self._count_tokens(ids, kinds)
         return Totals(
@@ -120,11 +120,11 @@ class Meter:
         )
 
     def _encode(self, chunk: Chunk) -> Ids:
-        needed = len(chunk.data) + len(chunk.cuts) + SLACK
+        needed = len(chunk.data) + len(chunk.specials) + SLACK
         if len(self._room) < needed:
             self._room = np.zeros(needed, np.uint32)
         start = perf_counter()
-        count = self._encoder.encode(chunk.data, 0, len(chunk.data), chunk.cuts, self._room)
+        count = self._encoder.encode(chunk.data, 0, len(chunk.data), chunk.specials, self._room)
         self.seconds += perf_counter() - start
         return self._room[:count]
 
@@ -140,6 +140,6 @@ class Meter:
         """How many words begin here; one may go on from the chunk before, if no document ends."""
         inside = (kinds != SPACES) & (kinds != SPECIAL)
         inside_before = np.concatenate([[self._in_word], inside])
-        inside_before[chunk.cuts[:, 1]] = False
+        inside_before[chunk.specials[:, 1]] = False
         self._in_word = bool(inside_before[-1])
         return int(np.count_nonzero(inside & ~inside_before[:-1]))

@@ -11,7 +11,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from trafo.tokenizer.kernels.utf8 import Bytes
+from trafo.tokenizer.kernels.arrays import Bytes
 
 Kinds = NDArray[np.uint8]
 

@@ -71,7 +71,7 @@ def occurs_in_utf8(token: bytes) -> bool:
 
 
 def _text(token: bytes) -> str | None:
-    """The token as text; nothing if it holds a part of a character, which no pattern cuts."""
+    """The token as text; nothing if it holds a part of a character, which no pattern splits."""
     try:
         return token.decode()
     except UnicodeDecodeError:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from trafo.errors import InputError
 from trafo.runtime.progress import progress
 from trafo.tokenizer.formats.spec import END_OF_TEXT
+from trafo.tokenizer.kernels.arrays import Specials
 from trafo.tokenizer.kernels.bpe import NO_ID
-from trafo.tokenizer.kernels.scan import Cuts
 from trafo.tokenizer.reading.chunks import Chunker
 from trafo.tokenizer.reading.positions import Read, disk_bytes_before, read_all
 from trafo.tokenizer.reading.records import Errors
@@ -20,7 +20,7 @@ from trafo.tokenizer.reading.sources import Paths, fingerprint, open_sources
 from trafo.tokenizer.reading.workers import checked_workers, map_in_order
 from trafo.tokenizer.token_files.token_file import TokenFile, Tokens, dtype_for
 from trafo.tokenizer.token_files.writer import TokenWriter
-from trafo.tokenizer.tokenizer import Specials, Tokenizer
+from trafo.tokenizer.tokenizer import SpecialPolicy, Tokenizer
 
 _CHUNK = 2 << 20
 
@@ -33,7 +33,7 @@ def encode_files(
     num_workers: int | None = None,
     field: str = "text",
     errors: Errors = "strict",
-    special: Specials = "allow",
+    special: SpecialPolicy = "allow",
     end_of_document: str | None = None,
 ) -> TokenFile:
     """Encode files, folders or globs into the token file `out`.
@@ -54,7 +54,7 @@ def encode_files(
     sources = open_sources(inputs, field, errors)
     workers = checked_workers(num_workers)
     chunk_encoder = ChunkEncoder(tokenizer, special, end_of_document)
-    chunker = Chunker(tokenizer.pattern, chunk_encoder.specials, errors, _CHUNK)
+    chunker = Chunker(tokenizer.pattern, chunk_encoder.finder, errors, _CHUNK)
     total = sum(source.size for source in sources)
     with TokenWriter(out, tokenizer.hash, tokenizer.vocab_size, made_from) as writer:
         if not writer.is_finished:
@@ -81,9 +81,9 @@ class ChunkEncoder:
     """Encodes chunks, in any number of threads."""
 
     def __init__(
-        self, tokenizer: Tokenizer, special: Specials, end_of_document: str | None
+        self, tokenizer: Tokenizer, special: SpecialPolicy, end_of_document: str | None
     ) -> None:
-        self.specials = tokenizer.special_tokens_found(special)
+        self.finder = tokenizer.special_finder(special)
         self._refuse = special == "refuse"
         ids = tokenizer.special_tokens
         if end_of_document is not None and end_of_document not in ids:
@@ -104,21 +104,23 @@ class ChunkEncoder:
         chunk = read.chunk.read()
         if (
             self._refuse
-            and (found := chunk.cuts[chunk.cuts[:, 2] < self.specials.document_end]).size
+            and (found := chunk.specials[chunk.specials[:, 2] < self.finder.document_end]).size
         ):
-            token = self.specials.tokens[int(found[0, 2])]
+            token = self.finder.tokens[int(found[0, 2])]
             raise InputError(
                 f"the text contains the special token {token!r}",
                 where=str(read.path),
                 hint="special='ignore' takes it as plain text, special='allow' as the token",
             )
-        data, cuts = chunk.data, chunk.cuts
+        data, specials = chunk.data, chunk.specials
         with self._tokenizer.encoder() as encoder:
-            ids = encoder.encode_piece(data, 0, len(data), cuts, self._document_end_id)
-            places = encoder.places_of_cuts()
-            return EncodedChunk(ids.astype(self._dtype), self._document_ends(cuts, places), read)
+            ids = encoder.encode_piece(data, 0, len(data), specials, self._document_end_id)
+            places = encoder.places_of_specials()
+            return EncodedChunk(
+                ids.astype(self._dtype), self._document_ends(specials, places), read
+            )
 
-    def _document_ends(self, cuts: Cuts, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _document_ends(self, specials: Specials, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """The number of ids before the end of each document."""
-        kinds = cuts[:, 2]
+        kinds = specials[:, 2]
         return np.unique((places + self._num_ids[kinds])[self._is_end[kinds]])

@@ -17,10 +17,9 @@ A user's own expression may look anywhere, so only the first kind is safe for it
 
 import re
 
-from trafo.tokenizer.kernels.scan import Cuts
-from trafo.tokenizer.kernels.utf8 import Bytes
+from trafo.tokenizer.kernels.arrays import Bytes, Specials
 from trafo.tokenizer.words.scanner import Scanner
-from trafo.tokenizer.words.specials import NO_CUTS, SpecialTokens
+from trafo.tokenizer.words.specials import NO_SPECIALS, SpecialFinder
 
 # Greedy, so that it ends at the last such place.
 _LAST_WORD_THEN_SPACE = re.compile(rb"(?s:.*)[A-Za-z0-9](?=[ \t\r\n])")
@@ -33,9 +32,9 @@ _RECENT_WORDS = 8  # of which one is not white space: runs of that are at most t
 class Cutter:
     """Finds safe places for one pattern and one set of special tokens."""
 
-    def __init__(self, scanner: Scanner, specials: SpecialTokens) -> None:
+    def __init__(self, scanner: Scanner, finder: SpecialFinder) -> None:
         self._scanner = scanner
-        self._specials = specials
+        self._finder = finder
 
     def last_certain_place(self, window: bytes) -> int | None:
         """A safe place in the middle of a text, told from the bytes around it alone.
@@ -46,35 +45,35 @@ class Cutter:
         """
         if not self._scanner.cuts_at_spaces:
             return None
-        longest = self._specials.longest
+        longest = self._finder.longest
         end = len(window) - max(0, longest - 1)
         for _ in range(_TRIES):
             found = _LAST_WORD_THEN_SPACE.match(window, 0, max(0, end))
             if found is None or found.end() < longest:
                 return None
             end = found.end()
-            if not self._specials.crosses(window, end):
+            if not self._finder.crosses(window, end):
                 return end
         return None
 
     def cut(
         self, data: Bytes, start: int, stop: int, *, is_end: bool = False, is_valid: bool = True
-    ) -> tuple[int, Cuts]:
+    ) -> tuple[int, Specials]:
         """The end of the part of data[start:stop] that is certain, and the special tokens in it.
 
         If the text ends at `stop`, that is all of it. If there is no safe place, it is `start`:
         more text is needed. Text that may not be valid UTF-8 is not scanned for words.
         """
-        cuts = self._specials.find(data, start, stop)
+        specials = self._finder.find(data, start, stop)
         if is_end:
-            return stop, cuts
+            return stop, specials
         # Behind this, a special token may have begun that only more text will show.
-        limit = max(start, stop - max(0, self._specials.longest - 1))
-        cuts = cuts[cuts[:, 0] < limit]
-        last_special = int(cuts[-1, 1]) if len(cuts) else start
+        limit = max(start, stop - max(0, self._finder.longest - 1))
+        specials = specials[specials[:, 0] < limit]
+        last_special = int(specials[-1, 1]) if len(specials) else start
         if last_special >= limit:
-            return last_special, cuts
-        return self._before_word(data, last_special, limit, is_valid), cuts
+            return last_special, specials
+        return self._before_word(data, last_special, limit, is_valid), specials
 
     def _before_word(self, data: Bytes, start: int, stop: int, is_valid: bool) -> int:
         """The last safe place in a stretch without special tokens; `start` if there is none."""
@@ -90,7 +89,7 @@ class Cutter:
     def _before_last_words(self, data: Bytes, start: int, stop: int) -> int:
         stop = whole_characters(data, start, stop)
         recent = [start]  # where the last words end
-        for _, ends in self._scanner.words(data, start, stop, NO_CUTS):
+        for _, ends in self._scanner.words(data, start, stop, NO_SPECIALS):
             recent = [*recent, *ends[-_RECENT_WORDS:].tolist()][-_RECENT_WORDS:]
         for i in range(len(recent) - 1 - _WORDS_THAT_MAY_CHANGE, 0, -1):
             if not data[recent[i - 1] : recent[i]].tobytes().decode().isspace():

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trafo.tokenizer.kernels.scan import SPECIAL_SHIFT, Cuts, scan_words, scan_words_gpt2
-from trafo.tokenizer.kernels.scan_gpt2 import Ends
+from trafo.tokenizer.kernels.arrays import Bytes, Ends, Specials
+from trafo.tokenizer.kernels.scan import SPECIAL_SHIFT, scan_words, scan_words_gpt2
 from trafo.tokenizer.kernels.scan_others import GPT2, GPT4, GPT4O, NONE, WHITESPACE
 from trafo.tokenizer.kernels.unicode_classes import character_classes
-from trafo.tokenizer.kernels.utf8 import Bytes
 from trafo.tokenizer.patterns import compile_pattern, split_words
 
 # Llama 3 and cl100k are the same pattern.
@@ -32,7 +31,7 @@ _WORDS_AT_ONCE = 1 << 14
 
 
 class Scanner:
-    """Cuts text into words by a named pattern or a regular expression. One for each thread."""
+    """Specials text into words by a named pattern or a regular expression. One for each thread."""
 
     def __init__(self, pattern: str) -> None:
         self._number = SCANNERS.get(pattern)
@@ -43,34 +42,43 @@ class Scanner:
         self._classes = character_classes()
         self._ends = np.empty(_WORDS_AT_ONCE, np.int64)
 
-    def words(self, data: Bytes, start: int, stop: int, cuts: Cuts) -> Iterator[tuple[int, Ends]]:
+    def words(
+        self, data: Bytes, start: int, stop: int, specials: Specials
+    ) -> Iterator[tuple[int, Ends]]:
         """Yields where the first word begins, and the stream of ends, some thousand at a time.
 
         The array is overwritten when the next one is asked for.
         """
         if self._number is None:
-            yield start, self._words_by_regex(data, start, stop, cuts)
+            yield start, self._words_by_regex(data, start, stop, specials)
             return
-        next_cut = 0
-        while start < stop or next_cut < len(cuts):
+        next_special = 0
+        while start < stop or next_special < len(specials):
             first = start
             if self._number == GPT2:
-                count, start, next_cut = scan_words_gpt2(
-                    data, self._classes, start, stop, cuts, next_cut, self._ends
+                count, start, next_special = scan_words_gpt2(
+                    data, self._classes, start, stop, specials, next_special, self._ends
                 )
             else:
-                count, start, next_cut = scan_words(
-                    self._number, data, self._classes, start, stop, cuts, next_cut, self._ends
+                count, start, next_special = scan_words(
+                    self._number,
+                    data,
+                    self._classes,
+                    start,
+                    stop,
+                    specials,
+                    next_special,
+                    self._ends,
                 )
             yield first, self._ends[:count]
 
-    def _words_by_regex(self, data: Bytes, start: int, stop: int, cuts: Cuts) -> Ends:
+    def _words_by_regex(self, data: Bytes, start: int, stop: int, specials: Specials) -> Ends:
         ends: list[int] = []
-        for cut_start, cut_stop, special in [*cuts.tolist(), (stop, stop, -1)]:
-            for word in split_words(data[start:cut_start].tobytes().decode(), self._pattern):
+        for special_start, special_stop, special in [*specials.tolist(), (stop, stop, -1)]:
+            for word in split_words(data[start:special_start].tobytes().decode(), self._pattern):
                 start += len(word.encode())
                 ends.append(start)
             if special >= 0:
-                start = cut_stop
+                start = special_stop
                 ends.append((special + 1) << SPECIAL_SHIFT | start)
         return np.array(ends, np.int64)

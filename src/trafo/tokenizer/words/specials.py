@@ -5,19 +5,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from trafo.tokenizer.formats.spec import special_bytes
+from trafo.tokenizer.kernels.arrays import Bytes, Specials
 from trafo.tokenizer.kernels.find_specials import find_specials
-from trafo.tokenizer.kernels.scan import Cuts
-from trafo.tokenizer.kernels.utf8 import Bytes
 
-NO_CUTS: Cuts = np.zeros((0, 3), np.int64)
+NO_SPECIALS: Specials = np.zeros((0, 3), np.int64)
 
 
-class SpecialTokens:
+class SpecialFinder:
     """A set of special tokens, ready to be searched for. Indexes are those of the list given."""
 
     def __init__(self, tokens: Sequence[str], document_end: int | None = None) -> None:
         self.tokens = list(tokens)
-        # The index that stands for the end of a document among the cuts of a text.
+        # The index that stands for the end of a document among the specials of a text.
         self.document_end = len(self.tokens) if document_end is None else document_end
         self._encoded = encoded = [special_bytes(token) for token in self.tokens]
         self.longest = max(map(len, encoded), default=0)
@@ -40,10 +39,10 @@ class SpecialTokens:
             for token in self._encoded
         )
 
-    def find(self, data: Bytes, start: int, stop: int) -> Cuts:
+    def find(self, data: Bytes, start: int, stop: int) -> Specials:
         """All special tokens in data[start:stop]."""
         if not self.tokens:
-            return NO_CUTS
+            return NO_SPECIALS
         found = np.empty((64, 3), np.int64)
         count = 0
         while True:

@@ -1,0 +1,18 @@
+"""The array types of the kernels, in one place. To numba only the dtype and dimensions matter."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
+Uint32s = NDArray[np.uint32]
+Uint64s = NDArray[np.uint64]
+
+Ids = Uint32s
+Counts = Int64s  # how often something occurs
+Ends = Int64s  # where each word ends; the next one begins there
+
+# (number, 3): start, stop and index of each special token in a text. The end of a document, which
+# no word crosses either, is an empty one with an index of its own.
+Specials = Int64s
