@@ -1,12 +1,11 @@
-"""`trafo account`: answers, refusals, and that every switch is offered."""
+"""`trafo account`: answers, refusals, and that every model's own fields are flags."""
 
-import dataclasses
 import json
 
 import pytest
 
-from trafo.cli.account.switches import Switches
 from trafo.cli.main import main
+from trafo.config import fields_table
 from trafo.models import CONFIGS
 
 XL_SHAPE = "--vocab-size 50257 --context-length 1024 --num-layers 48 --d-model 1600 --num-heads 25"
@@ -33,7 +32,7 @@ def test_the_known_answers_of_gpt2_xls_shape(capsys):
 
 
 def test_the_json_adds_up(capsys):
-    result = answers("encoder-decoder --source-length 20 --context-length 30", capsys)
+    result = answers("encoder-decoder --source-length 20 --length 30", capsys)
     parts = result["parts"]
     assert sum(part["parameters"] for part in parts) == result["parameters"]
     assert sum(part["forward_flops"] for part in parts) == result["flops"]["forward"]
@@ -62,9 +61,14 @@ def test_every_model_in_every_phase(model, phase, capsys):
     assert result["largest_batch"] > 1
 
 
-def test_every_field_of_every_config_is_a_switch():
-    fields = {name for config in CONFIGS.values() for name in config.__dataclass_fields__}
-    assert {field.name for field in dataclasses.fields(Switches)} == fields
+@pytest.mark.parametrize("model", CONFIGS)
+def test_every_field_of_a_model_is_a_flag_with_its_own_help(model, capsys):
+    code, out, _ = run(f"{model} --help", capsys)
+    words = " ".join(out.replace("│", " ").split())
+    assert code == 0
+    for setting in fields_table(CONFIGS[model]):
+        assert setting.flag in words
+        assert setting.help.split(";")[0] in words
 
 
 def test_a_yaml_file_and_flags_over_it(tmp_path, capsys):
@@ -73,7 +77,9 @@ def test_a_yaml_file_and_flags_over_it(tmp_path, capsys):
     result = answers(f"{file} --num-layers 7", capsys)
     assert (result["model"], result["config"]["d_model"]) == ("transformer-lm", 64)
     assert (result["config"]["num_layers"], result["config"]["tied_head"]) == (7, True)
-    file.write_text("seed: 1\nmodel:\n  name: gpt2-medium\n  dropout: 0.1\n")
+    file.write_text(
+        "steps: 9\narchitecture: gpt2\ngpt2:\n  d_model: 1024\n  num_heads: 16\n  dropout: 0.1\n"
+    )
     result = answers(str(file), capsys)
     assert (result["config"]["d_model"], result["config"]["dropout"]) == (1024, 0.1)
 
@@ -81,8 +87,8 @@ def test_a_yaml_file_and_flags_over_it(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("d_modell: 64", "d-modell"),
-        ("d_model: wide", "--d-model: expected int"),
+        ("d_modell: 64", "model.yaml: unknown key d_modell; did you mean d_model?"),
+        ("d_model: wide", "model.yaml: d_model: expected int, got 'wide'"),
         ("name: gpt3", "unknown model 'gpt3'; did you mean gpt2?"),
         ("- 1", "is a list"),
         ("a: [", "is not YAML"),
@@ -102,10 +108,10 @@ def test_a_bad_yaml_file_is_refused_in_one_line(content, complaint, tmp_path, ca
         ("gtp2-xl", "unknown model 'gtp2-xl'; did you mean gpt2-xl?"),
         ("llama", "unknown model 'llama'; choose one of"),
         ("nowhere.yaml", "nowhere.yaml: cannot be read: no such file"),
-        ("gpt2 --window 5", "gpt2 has no field 'window'"),
+        ("gpt2 --window 5", "unknown flag --window"),
         ("gpt2 --d-model 100", "not divisible by num_heads"),
         ("gpt2 --context-length 0", "context_length is 0"),
-        ("recurrent --context-length 0", "seq is 0"),
+        ("recurrent --length 0", "seq is 0"),
         ("gpt2 --batch-size -1", "batch_size is -1"),
         ("gpt2 --steps 0", "steps is 0"),
         ("gpt2 --memory lots", "'lots' is not a size"),
@@ -113,7 +119,7 @@ def test_a_bad_yaml_file_is_refused_in_one_line(content, complaint, tmp_path, ca
         ("gpt2 --peak-flops 1e12 --utilisation 50", "utilisation is 50"),
         ("gpt2 --picture shares.txt", "cannot draw"),
         ("gpt2 --picture nowhere/shares.png", "no such folder"),
-        ("gpt2 --lengths 1 2", "--lengths is for"),
+        ("gpt2 --lengths 1 2", "unknown flag --lengths; did you mean --length?"),
         ("gpt2 --measure --phase decode", "cannot measure decode"),
         ("complexity --lengths 64", "lengths are 64"),
     ],

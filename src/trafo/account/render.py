@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -12,6 +11,7 @@ from rich.text import Text
 from trafo.account.numbers import format_days, format_flops, format_share
 from trafo.account.report import Report
 from trafo.runtime.sizes import format_duration, format_size
+from trafo.runtime.tables import dim, plain_table
 
 
 def render(full: Report, *, products: bool = False) -> list[RenderableType]:
@@ -33,7 +33,8 @@ def _title(full: Report) -> Text:
 
 def _parts(full: Report) -> Table:
     result, training = full.account, full.account.work.is_training
-    table = plain_table("part", "parameters", "forward", "share", *_training_columns(training))
+    head = ["part", "parameters", "forward", "share", *(["backward", "kept"] if training else [])]
+    table = plain_table("l" + "r" * (len(head) - 1), head)
     for block in result.blocks:
         heading = f"{block.name} x {block.times}" if block.times > 1 else block.name
         table.add_row(Text(heading, "bold"))
@@ -60,13 +61,9 @@ def _parts(full: Report) -> Table:
     return table
 
 
-def _training_columns(training: bool) -> tuple[str, ...]:
-    return ("backward", "kept") if training else ()
-
-
 def _products(full: Report) -> Table:
     result = full.account
-    table = plain_table("matrix product", "m x n x p", "times", "forward", "share")
+    table = plain_table("lrrrr", ["matrix product", "m x n x p", "times", "forward", "share"])
     for block in result.blocks:
         parts = [part for part in block.components if part.products]
         if parts:
@@ -85,12 +82,14 @@ def _products(full: Report) -> Table:
 
 
 def _answers(full: Report) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 3, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(style="dim")
-    for row in (*_memory_rows(full), *_update_rows(full), *_batch_rows(full), *_time_rows(full)):
-        table.add_row(*row)
+    table = plain_table("lrl")
+    for name, value, remark in (
+        *_memory_rows(full),
+        *_update_rows(full),
+        *_batch_rows(full),
+        *_time_rows(full),
+    ):
+        table.add_row(name, value, dim(remark))
     return table
 
 
@@ -142,12 +141,3 @@ def _time_rows(full: Report) -> Iterator[Row]:
 
 def _count(number: int) -> str:
     return f"{number:,}" if number else ""
-
-
-def plain_table(first: str, *others: str) -> Table:
-    """The first column is text, the others are numbers."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), header_style="dim")
-    table.add_column(first, no_wrap=True)
-    for name in others:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table

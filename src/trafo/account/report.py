@@ -21,14 +21,14 @@ class Circumstances:
     """What is known about the machine and the run."""
 
     optimizer: OptimizerName = "adamw"
-    accumulation_steps: int = 1
+    accumulate: int = 1
     memory_bytes: int | None = None
     peak_flops: float | None = None
     utilisation: float = 1.0
     steps: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("accumulation_steps", "memory_bytes", "steps"):
+        for name in ("accumulate", "memory_bytes", "steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}", hint="it must be at least 1")
@@ -49,7 +49,7 @@ class Report:
 
 def report(name: str, config: ModelConfig, work: Workload, circumstances: Circumstances) -> Report:
     result = account(config, work)
-    optimizer, accumulating = circumstances.optimizer, circumstances.accumulation_steps > 1
+    optimizer, accumulating = circumstances.optimizer, circumstances.accumulate > 1
     own = update(optimizer, result.weights())
     available, peak_flops = circumstances.memory_bytes, circumstances.peak_flops
     return Report(
@@ -68,7 +68,7 @@ def report(name: str, config: ModelConfig, work: Workload, circumstances: Circum
             peak_flops=peak_flops,
             utilisation=circumstances.utilisation,
             steps=circumstances.steps,
-            accumulation_steps=circumstances.accumulation_steps,
+            accumulation_steps=circumstances.accumulate,
             update_flops=own.flops if work.is_training else 0,
         ),
     )

@@ -56,6 +56,7 @@ class Options:
 def run(options: Options) -> None:
     """Load, encode, evaluate, show."""
     from trafo.checkpoint.bundle import load_bundle
+    from trafo.runtime.console import show_json
 
     bundle = load_bundle(options.run, best=options.best)
     with _open_tokens(bundle.tokenizer, options) as tokens:
@@ -67,7 +68,7 @@ def run(options: Options) -> None:
         "tokens": evaluation.num_tokens,
         "bytes": evaluation.num_bytes,
     }
-    (_show_json if options.json else _show_table)(facts)
+    (show_json if options.json else _show_table)(facts)
 
 
 @contextmanager
@@ -110,14 +111,6 @@ def _evaluate(bundle: Bundle, tokens: TokenFile, options: Options) -> Evaluation
             max_tokens=options.max_tokens,
             advance=bar.advance,
         )
-
-
-def _show_json(facts: dict[str, Any]) -> None:
-    import json
-
-    from trafo.runtime.console import show
-
-    show(json.dumps(facts, indent=2))
 
 
 def _show_table(facts: dict[str, Any]) -> None:

@@ -25,13 +25,11 @@ class Options:
 
 def run(options: Options) -> None:
     """Newest first."""
-    from trafo.runtime.console import say, show
+    from trafo.runtime.console import say, show, show_json
 
     rows = [_row(path) for path in _runs(options.folder)]
     if options.json:
-        import json
-
-        show(json.dumps(rows, indent=2))
+        show_json(rows)
     elif rows:
         show(_table(rows))
     else:

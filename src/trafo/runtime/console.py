@@ -48,3 +48,10 @@ def show(*parts: RenderableType) -> None:
             console.print(part, markup=False)
         lines = capture.get().splitlines()
         console.print("\n".join(line.rstrip() for line in lines), markup=False)
+
+
+def show_json(content: object) -> None:
+    """A result for other programs."""
+    import json
+
+    show(json.dumps(content, indent=2, ensure_ascii=False))

@@ -1,5 +1,5 @@
 """`trafo account`: what models cost."""
 
-from trafo.cli.account.command import Options, run
+from trafo.cli.account.command import parse, run
 
-__all__ = ["Options", "run"]
+__all__ = ["parse", "run"]

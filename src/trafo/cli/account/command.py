@@ -4,160 +4,163 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import arg
 
-from trafo.cli.account.switches import Switches
+from trafo.cli.account import complexity, measuring
+from trafo.cli.account.models import parse_with_model
 from trafo.cli.tokenizer.arguments import OptionalInt, OptionalPath, OptionalString
-from trafo.errors import ConfigError
+from trafo.errors import require
 
 if TYPE_CHECKING:
     from trafo.account import Workload
     from trafo.account.report import Circumstances
     from trafo.models import ModelConfig
 
-ModelName = Annotated[
-    Positional[str | None], arg(metavar="[MODEL]", help_behavior_hint="(default: gpt2)")
-]
 OptionalNumber = Annotated[float | None, arg(metavar="FLOAT")]
-Lengths = Annotated[
-    tuple[int, ...],
-    arg(metavar="INT ...", help_behavior_hint="(default: 256 512 1024 2048 4096)"),
-]
-COMPLEXITY = "complexity"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Questions:
-    """What can be asked about any model."""
+    """Count what a model costs: parameters, FLOPs, memory, time.
 
-    model: ModelName = None
-    """what to account for"""
+    trafo account MODEL [flags], where MODEL is gpt2 (unless given), gpt2-medium, gpt2-large,
+    gpt2-xl, transformer-lm, encoder-decoder, recurrent, or a YAML file: the fields of a model, or
+    the config of a run. Each model has its own flags: `trafo account MODEL --help`.
+    `trafo account complexity` measures how layers grow with the sequence length.
+    """
+
     phase: Literal["train", "prefill", "decode"] = "train"
-    """a training step, reading a prompt, or writing one token"""
-    batch_size: int = 1
-    """rows"""
+    """a training step, reading a prompt, or generating one token"""
+    length: OptionalInt = None
+    """tokens per sequence; None: the model's context length, or 256 if it has none"""
     source_length: OptionalInt = None
-    """tokens of the source of an encoder-decoder, if not as many as of the target"""
+    """tokens per source sequence of an encoder-decoder; None: as many as of the target"""
+    batch_size: int = 1
+    """sequences per batch"""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """in which all numbers are stored"""
+    """data type of weights, activations and optimizer state"""
     optimizer: Literal["adamw", "sgd", "muon"] = "adamw"
-    """what updates the weights"""
-    accumulation_steps: int = 1
-    """batches whose gradients are added up before an update"""
+    """optimizer: its state takes memory, its update FLOPs"""
+    accumulate: int = 1
+    """gradient accumulation steps, each with a batch of batch_size"""
     memory: OptionalString = None
-    """what there is, like 80GB: how large a batch fits?"""
+    """memory of the machine, such as 80GB: how large a batch fits?"""
     peak_flops: OptionalNumber = None
-    """operations a second that the machine can do at best: how long does it take?"""
+    """peak FLOP/s of the machine: how long does it take?"""
     utilisation: float = 1.0
-    """the share of them that is reached"""
+    """model FLOPs utilisation (MFU): the share of peak_flops that is reached"""
     steps: int = 1
-    """how many training steps (or passes, or tokens)"""
+    """training steps (or prompts, or tokens) to estimate the time of"""
     products: bool = False
     """list every matrix product"""
     json: bool = False
-    """print everything as JSON"""
+    """print JSON instead of tables"""
     picture: OptionalPath = None
-    """draw the shares of the parts (or the growth) into this file, .png or .svg"""
+    """plot each part's share of the FLOPs into this file, .png or .svg"""
     measure: bool = False
-    """run a training step and compare its memory; without MODEL, of five shapes"""
-    lengths: Lengths = ()
-    """of sequences, for complexity"""
+    """run a training step and compare its peak memory; without MODEL, of five models"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Switches, Questions):
-    """Say what a model costs, and where.
+class Options:
+    """A model, and what is asked about it."""
 
-    MODEL is gpt2, gpt2-medium, gpt2-large, gpt2-xl, transformer-lm, encoder-decoder, recurrent,
-    or a YAML file of its fields; or `complexity`, to measure how layers grow with the length.
-    """
+    name: str | None
+    """None: no MODEL was given"""
+    config: ModelConfig
+    ask: Questions
 
 
-def run(options: Options) -> None:
+def parse(arguments: list[str], prog: str) -> Options | complexity.Options:
+    """MODEL decides which flags there are."""
+    name = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    flags = arguments if name is None else arguments[1:]
+    if name == "complexity":
+        from trafo.config import parse_flags
+
+        return parse_flags(complexity.Options, flags, prog=f"{prog} {name}")
+    config, ask = parse_with_model(Questions, name or "gpt2", flags, prog)
+    return Options(name=name, config=config, ask=ask)
+
+
+def run(options: Options | complexity.Options) -> None:
     """One of three: growth, measurement, account."""
-    if options.lengths and options.model != COMPLEXITY:
-        raise ConfigError("--lengths is for `trafo account complexity`", hint="leave it out")
-    _check_picture(options.picture)
-    if options.model == COMPLEXITY:
-        from trafo.cli.account.complexity import run_complexity
-
-        run_complexity(options)
-    elif options.measure:
-        from trafo.cli.account.measuring import run_measure
-
-        run_measure(options)
+    picture = options.picture if isinstance(options, complexity.Options) else options.ask.picture
+    _check_picture(picture)
+    if isinstance(options, complexity.Options):
+        complexity.run(options)
+    elif options.ask.measure:
+        _run_measure(options)
     else:
         _run_account(options)
+
+
+def _run_measure(options: Options) -> None:
+    """Of the model that was asked for, or of five that differ."""
+    from trafo.account.measurement import SHAPES, Shape
+
+    name = options.name
+    shapes = SHAPES if name is None else [Shape(name, options.config, _workload(options))]
+    measuring.run(shapes, options.ask.optimizer, as_json=options.ask.json)
 
 
 def _run_account(options: Options) -> None:
     from trafo.account.render import render
     from trafo.account.report import report, to_dict
-    from trafo.runtime.console import show
+    from trafo.runtime.console import say, show, show_json
 
-    name, config, work = asked(options)
-    full = report(name, config, work, _circumstances(options))
-    if options.json:
+    name, config, ask, work = (
+        options.name or "gpt2",
+        options.config,
+        options.ask,
+        _workload(options),
+    )
+    full = report(name, config, work, _circumstances(ask))
+    if ask.json:
         show_json(to_dict(full))
     else:
-        show(*render(full, products=options.products))
-    if options.picture is not None:
+        show(*render(full, products=ask.products))
+    if ask.picture is not None:
         from trafo.account.picture import draw_shares
-        from trafo.runtime.console import say
 
-        draw_shares(name, config, work, options.picture)
-        say(f"picture: {options.picture}")
+        draw_shares(name, config, work, ask.picture)
+        say(f"picture: {ask.picture}")
 
 
-def asked(options: Options) -> tuple[str, ModelConfig, Workload]:
-    """The model with its switches, and what it is to do."""
+def _workload(options: Options) -> Workload:
     from trafo.account import Workload
-    from trafo.cli.account.models import find_config
 
-    name = options.model or "gpt2"
-    config = find_config(name, options.given())
-    default_length = getattr(config, "context_length", 256)
-    work = Workload(
-        seq=default_length if options.context_length is None else options.context_length,
-        source_seq=options.source_length,
-        batch_size=options.batch_size,
-        phase=options.phase,
-        dtype=options.dtype,
+    ask = options.ask
+    own_length: int = getattr(options.config, "context_length", 256)
+    return Workload(
+        seq=own_length if ask.length is None else ask.length,
+        source_seq=ask.source_length,
+        batch_size=ask.batch_size,
+        phase=ask.phase,
+        dtype=ask.dtype,
     )
-    return name, config, work
 
 
-def _circumstances(options: Options) -> Circumstances:
+def _circumstances(ask: Questions) -> Circumstances:
     from trafo.account.report import Circumstances
     from trafo.runtime.sizes import parse_size
 
     return Circumstances(
-        optimizer=options.optimizer,
-        accumulation_steps=options.accumulation_steps,
-        memory_bytes=None if options.memory is None else parse_size(options.memory),
-        peak_flops=options.peak_flops,
-        utilisation=options.utilisation,
-        steps=options.steps,
+        optimizer=ask.optimizer,
+        accumulate=ask.accumulate,
+        memory_bytes=None if ask.memory is None else parse_size(ask.memory),
+        peak_flops=ask.peak_flops,
+        utilisation=ask.utilisation,
+        steps=ask.steps,
     )
-
-
-def show_json(content: Any) -> None:
-    import json
-
-    from trafo.runtime.console import show
-
-    show(json.dumps(content, indent=2, ensure_ascii=False))
 
 
 def _check_picture(path: Path | None) -> None:
     """Before anything is computed."""
     if path is None:
         return
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise ConfigError(
-            f"cannot draw a {path.suffix or path.name!r}", hint="name it .png or .svg"
-        )
-    if not path.parent.is_dir():
-        raise ConfigError("there is no such folder", where=str(path.parent))
+    is_known = path.suffix in (".png", ".svg", ".pdf")
+    require(is_known, f"cannot draw a {path.suffix or path.name!r}", "name it .png or .svg")
+    require(path.parent.is_dir(), f"{path.parent}: there is no such folder")

@@ -1,40 +1,58 @@
-"""`trafo account complexity`: how the cost of layers grows with the length of the sequence."""
+"""`trafo account complexity`: how the time of layers grows with the sequence length."""
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import arg
+
+from trafo.cli.tokenizer.arguments import OptionalPath
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from trafo.account.growth import Growth
-    from trafo.cli.account.command import Options
+
+Lengths = Annotated[tuple[int, ...], arg(metavar="INT ...")]
 
 
-def run_complexity(options: Options) -> None:
-    from trafo.account.growth import LENGTHS, draw_growth, measure_growth
-    from trafo.cli.account.command import show_json
-    from trafo.runtime.console import say
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Time layers at several sequence lengths, and compare the growth with the theory."""
 
-    growths = measure_growth(
-        options.lengths or LENGTHS,
-        d_model=64 if options.d_model is None else options.d_model,
-        window=64 if options.window is None else options.window,
-    )
+    lengths: Lengths = (256, 512, 1024, 2048, 4096)
+    """sequence lengths in tokens"""
+    d_model: int = 64
+    """hidden size"""
+    window: int = 64
+    """window of the restricted self-attention"""
+    json: bool = False
+    """print JSON instead of a table"""
+    picture: OptionalPath = None
+    """plot the times into this file, .png or .svg"""
+
+
+def run(options: Options) -> None:
+    """Measure, print, draw."""
+    from trafo.account.growth import draw_growth, measure_growth
+    from trafo.runtime.console import say, show, show_json
+
+    growths = measure_growth(options.lengths, d_model=options.d_model, window=options.window)
     if options.json:
-        show_json([dataclasses.asdict(g) | {"exponent": g.exponent} for g in growths])
+        show_json([asdict(growth) | {"exponent": growth.exponent} for growth in growths])
     else:
-        _show(growths)
+        show(_table(growths))
     if options.picture is not None:
         draw_growth(growths, options.picture)
         say(f"picture: {options.picture}")
 
 
-def _show(growths: list[Growth]) -> None:
-    from trafo.account.render import plain_table
-    from trafo.runtime.console import show
+def _table(growths: list[Growth]) -> Table:
+    from trafo.runtime.tables import plain_table
 
     ends = [f"at {growths[0].lengths[i]:,}" for i in (0, -1)]
-    table = plain_table("layer", "theory", "expected", "measured", *ends)
+    table = plain_table("lrrrrr", ["layer", "theory", "expected", "measured", *ends])
     for growth in growths:
         table.add_row(
             growth.layer,
@@ -43,4 +61,4 @@ def _show(growths: list[Growth]) -> None:
             f"n^{growth.exponent:.2f}",
             *(f"{1000 * growth.seconds[i]:.2f} ms" for i in (0, -1)),
         )
-    show(table)
+    return table

@@ -1,29 +1,46 @@
-"""A preset's name, a model's name or a YAML file, and switches -> the config of a model.
+"""MODEL and its flags -> the model's config, by the same machinery as `trafo train`.
 
-A YAML file holds the model's fields, and under `name` which model it is (transformer-lm if it does
-not say); or such a mapping under `model`, as the config of a run has it.
+MODEL is a name, or a YAML file: the model's fields with its `name` (transformer-lm unless it says
+otherwise), or the config of a training run.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import asdict, fields, make_dataclass
 from pathlib import Path
 from typing import Any
 
 from trafo.config import parse_flags
 from trafo.errors import ConfigError, did_you_mean
-from trafo.models import CONFIGS, PRESETS, ModelConfig, config_from, model_name
+from trafo.models import CONFIGS, PRESETS, ModelConfig
 
+DEFAULT = "transformer-lm"
 _FILE_ENDINGS = (".yaml", ".yml")
 
 
-def find_config(model: str, switches: dict[str, Any]) -> ModelConfig:
-    """The config with the switches over it, checked."""
-    base = _from_file(Path(model)) if model.endswith(_FILE_ENDINGS) else _by_name(model)
-    has_context = "context_length" in type(base).__dataclass_fields__
-    over = {k: v for k, v in switches.items() if has_context or k != "context_length"}
-    return config_from(model_name(base), dataclasses.asdict(base) | over)
+def parse_with_model(
+    questions: type, name: str, flags: list[str], prog: str
+) -> tuple[ModelConfig, Any]:
+    """The config of the model, and the answers to `questions`, whose flags stand among its own."""
+    from trafo.config.yaml_file import draft
+
+    is_file = name.endswith(_FILE_ENDINGS)
+    values = _read(Path(name)) if is_file else {"name": name}
+    base = _by_name(str(values.pop("name", DEFAULT)))
+    kind = type(base)
+    both: type = make_dataclass(
+        "Options",
+        (),
+        bases=(questions, kind),
+        namespace={"__doc__": questions.__doc__},
+        frozen=True,
+        kw_only=True,
+    )
+    default: Any = draft(both, asdict(base) | values, name)
+    options: Any = parse_flags(both, flags, default=default, prog=f"{prog} {name}")
+    own = {field.name: getattr(options, field.name) for field in fields(kind)}
+    return kind(**own), options
 
 
 def _by_name(name: str) -> ModelConfig:
@@ -36,38 +53,12 @@ def _by_name(name: str) -> ModelConfig:
     raise ConfigError(f"unknown model {name!r}", hint=hint)
 
 
-def _from_file(path: Path) -> ModelConfig:
-    content = _read(path)
-    fields = content["model"] if isinstance(content.get("model"), dict) else content
-    base = _by_name(str(fields.pop("name", "transformer-lm")))
-    try:  # the way of the flags checks names and types
-        return parse_flags(type(base), list(_flags(fields)), default=base)
-    except ConfigError as error:
-        raise ConfigError(error.what, where=str(path), hint=error.hint) from None
-
-
 def _read(path: Path) -> dict[str, Any]:
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError  # type: ignore[import-untyped]
+    """The fields in the file; in a run's config they are those of its architecture."""
+    from trafo.config.yaml_file import read_yaml
 
-    try:
-        content = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-    except OSError as error:
-        what = f"cannot be read: {(error.strerror or str(error)).lower()}"
-        raise ConfigError(what, where=str(path)) from None
-    except (YAMLError, UnicodeDecodeError, OmegaConfBaseException) as error:
-        what = f"is not YAML: {' '.join(str(error).split())}"
-        raise ConfigError(what, where=str(path)) from None
-    if not isinstance(content, dict):
-        raise ConfigError("is a list, expected `key: value` lines", where=str(path))
-    return {str(key): value for key, value in content.items()}
-
-
-def _flags(fields: dict[str, Any]) -> Iterator[str]:
-    for name, value in fields.items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            yield f"--{flag}" if value else f"--no-{flag}"
-        else:
-            yield f"--{flag}={value}"
+    values = read_yaml(path)
+    if values.get("architecture") == "gpt2":
+        return {"name": "gpt2", **values.get("gpt2", {})}
+    branch = values.get("model", values)
+    return dict(branch) if isinstance(branch, Mapping) else dict(values)
