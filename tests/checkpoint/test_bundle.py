@@ -92,7 +92,7 @@ def test_a_model_larger_than_its_weights_is_refused_before_it_is_built(run: Path
 
 
 @pytest.mark.parametrize(
-    ("path", "complaint"), [("nowhere", "no such run"), ("empty", "not a run, a checkpoint or")]
+    ("path", "complaint"), [("nowhere", "no such run"), ("empty", "not a run, a checkpoint, a")]
 )
 def test_other_folders_are_refused(tmp_path: Path, path: str, complaint: str) -> None:
     (tmp_path / "empty").mkdir()

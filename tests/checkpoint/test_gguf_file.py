@@ -122,7 +122,161 @@ def test_what_cannot_be_written_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def blocks(stored, size):
+    """The bytes of each block of 32 or 256 numbers, row by row."""
+    return np.frombuffer(stored, np.uint8).reshape(-1, size)
+
+
+def half(two_bytes):
+    return float(np.frombuffer(bytes(two_bytes), np.float16)[0])
+
+
+def q8_0(block):
+    """d, then 32 signed bytes: x = d q."""
+    return half(block[:2]) * block[2:].view(np.int8).astype(np.float32)
+
+
+def q4_0(block):
+    """d, then 16 bytes that hold number i and i + 16: x = d (q - 8)."""
+    low, high = block[2:] & 15, block[2:] >> 4
+    return half(block[:2]) * (np.concatenate([low, high]).astype(np.float32) - 8)
+
+
+def q4_k(block):
+    """d, dmin, eight scales and minima of 6 bits each, 256 numbers of 4: x = d s q - dmin m."""
+    d, least, packed = half(block[:2]), half(block[2:4]), [int(b) for b in block[4:16]]
+    numbers = []
+    for j in range(8):
+        if j < 4:
+            scale, minimum = packed[j] & 63, packed[j + 4] & 63
+        else:
+            scale = packed[j + 4] & 15 | packed[j - 4] >> 6 << 4
+            minimum = packed[j + 4] >> 4 | packed[j] >> 6 << 4
+        part = block[16 + 32 * (j // 2) :][:32]
+        quants = part >> 4 if j % 2 else part & 15
+        numbers.append(d * scale * quants.astype(np.float32) - least * minimum)
+    return np.concatenate(numbers)
+
+
+def q6_k(block):
+    """4 low bits, 2 high bits, 16 signed scales, d: x = d s (q - 32)."""
+    low, high = block[:128].reshape(2, 2, 32), block[128:192].reshape(2, 32)
+    scales, d = block[192:208].view(np.int8).astype(np.float32), half(block[208:])
+    numbers = []
+    for half_block in range(2):
+        for quarter in range(4):
+            four = low[half_block, quarter % 2] >> (4 * (quarter // 2)) & 15
+            two = high[half_block] >> (2 * quarter) & 3
+            numbers.append((four | two << 4).astype(np.float32) - 32)
+    return d * np.repeat(scales, 16) * np.concatenate(numbers)
+
+
+@pytest.mark.parametrize(
+    ("name", "formula", "size", "per_block"),
+    [
+        ("Q8_0", q8_0, 34, 32),
+        ("Q4_0", q4_0, 18, 32),
+        ("Q4_K", q4_k, 144, 256),
+        ("Q6_K", q6_k, 210, 256),
+    ],
+)
+def test_quantised_numbers_are_read_by_the_formula(tmp_path, name, formula, size, per_block):
+    """Random blocks as the embedding table of an otherwise ordinary file."""
+    save_gguf(lm(), tmp_path / "plain.gguf")
+    plain, path = gguf.GGUFReader(tmp_path / "plain.gguf"), tmp_path / "model.gguf"
+    random = np.random.default_rng(0).integers(0, 256, (260, 256 // per_block, size), np.uint8)
+    scale = np.frombuffer(np.float16(0.01).tobytes(), np.uint8)
+    where = {"Q6_K": [208]}.get(name, [0, 2] if name == "Q4_K" else [0])
+    for start in where:
+        random[..., start : start + 2] = scale
+    writer = gguf.GGUFWriter(path, "llama")
+    for key in ("context_length", "block_count", "attention.head_count"):
+        writer.add_uint32(f"llama.{key}", plain.get_field(f"llama.{key}").contents())
+    writer.add_uint32("llama.embedding_length", 256)
+    writer.add_uint32("llama.feed_forward_length", 48)
+    kind = gguf.GGMLQuantizationType[name]
+    writer.add_tensor("token_embd.weight", random.reshape(260, -1), raw_dtype=kind)
+    torch.manual_seed(0)
+    model = TransformerLM(260, 32, 256, 2, 4, 48, tied_head=True)
+    for key, tensor in to_gguf_state(model).items():
+        if key != "token_embd.weight":
+            writer.add_tensor(key, tensor.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    loaded = load_gguf(path)  # the keys that the file lacks are optional
+    expected = np.stack([formula(block) for block in blocks(random.tobytes(), size)])
+    table = loaded.token_embeddings.weight.detach().numpy()
+    np.testing.assert_allclose(table, expected.reshape(260, 256), rtol=1e-5, atol=1e-6)
+    assert loaded.config.rope_theta == 10_000.0
+    assert loaded.config.num_kv_heads == loaded.config.num_heads == 4
+
+
+def rewritten(path, out, change=None, extra=None, drop=()):
+    """A copy of a file with other fields or tensors."""
+    reader = gguf.GGUFReader(path)
+    writer = gguf.GGUFWriter(out, reader.get_field("general.architecture").contents())
+    change = dict(change or {})
+    for key, field in reader.fields.items():
+        if key.startswith("GGUF.") or key == "general.architecture" or key in drop:
+            continue
+        value = change.pop(key, field.contents())
+        sub_type = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+        kind = gguf.GGUFValueType.STRING if isinstance(value, str) else field.types[0]
+        writer.add_key_value(key, value, kind, sub_type=sub_type)
+    for key, value in change.items():
+        writer.add_key_value(key, value, gguf.GGUFValueType.get_type(value))
+    for tensor in reader.tensors:
+        if tensor.name not in drop:
+            writer.add_tensor(tensor.name, tensor.data)
+    for name, numbers in (extra or {}).items():
+        writer.add_tensor(name, numbers)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"llama.rope.scaling.type": "yarn"}, r"llama.rope.scaling.type is yarn"),
+        ({"llama.expert_count": 8}, r"llama.expert_count is 8, which trafo does not know"),
+        ({"llama.rope.dimension_count": 4}, r"rope.dimension_count is 4, the head size is 8"),
+        ({"llama.block_count": "two"}, r"llama.block_count is 'two'"),
+        ({"llama.block_count": 1}, r"does not know the tensor 'blk.1"),
+        ({"llama.block_count": 10**9}, "layers, but only 21 tensors"),
+        ({"llama.embedding_length": 64}, "does not fit this model|is 4, the head size|is 8, the"),
+    ],
+)
+def test_fields_that_we_cannot_obey_are_refused(tmp_path, change, message):
+    save_gguf(lm(), tmp_path / "plain.gguf")
+    path = rewritten(tmp_path / "plain.gguf", tmp_path / "model.gguf", change)
+    with pytest.raises(FormatError, match=message):
+        load_gguf(path)
+
+
+def test_tensors_that_we_do_not_know_are_refused(tmp_path):
+    save_gguf(lm(), tmp_path / "plain.gguf")
+    extra = {"rope_other.weight": np.ones(4, np.float32)}
+    path = rewritten(tmp_path / "plain.gguf", tmp_path / "model.gguf", extra=extra)
+    with pytest.raises(FormatError, match=r"model.gguf: trafo does not know the tensor 'rope_oth"):
+        load_gguf(path)
+    path = rewritten(tmp_path / "plain.gguf", tmp_path / "less.gguf", drop=["output_norm.weight"])
+    with pytest.raises(FormatError, match=r"no tensor 'output_norm.weight'"):
+        load_gguf(path)
+
+
 def test_what_is_no_gguf_is_refused(tmp_path):
-    (tmp_path / "model.gguf").write_bytes(b"not at all" * 10)
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"not at all" * 10)
     with pytest.raises(FormatError, match="not a GGUF file"):
-        load_gguf(tmp_path / "model.gguf")
+        load_gguf(path)
+    save_gguf(lm(), path, tokenizer=BYTES)
+    whole = path.read_bytes()
+    for size in (5, 30, 100, 1000, 5000, len(whole) - 100):
+        path.write_bytes(whole[:size])
+        with pytest.raises(FormatError, match="not a GGUF file, or damaged"):
+            load_gguf(path)

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from trafo.checkpoint.convert import load_hugging_face, save_hugging_face
-from trafo.errors import ConfigError, FormatError, StorageError
+from trafo.errors import ConfigError, FormatError, InputError, StorageError
 from trafo.models import GPT2, GPT2Config, TransformerLM
 
 transformers = pytest.importorskip("transformers")
@@ -192,6 +192,15 @@ def test_what_llama_cannot_express_is_refused(tmp_path, switch):
         ({"attention_bias": True}, "biases in attention"),
         ({"head_dim": 16}, "a free head size"),
         ({"num_hidden_layers": 4}, r"no tensor 'model.layers.3"),
+        ({"num_hidden_layers": 2}, r"does not know the tensor 'model.layers.2"),
+        ({"num_hidden_layers": 10**12}, "layers, but only 30 tensors"),
+        ({"num_hidden_layers": "three"}, "does not describe a model"),
+        ({"vocab_size": 102}, r"token_embeddings.weight is \(101, 48\), not \(102, 48\)"),
+        ({"vocab_size": 2**60}, "does not fit|make no model"),
+        ({"max_position_embeddings": 2**50}, "a context of"),
+        ({"vocab_size": "many"}, "does not describe a model"),
+        ({"rms_norm_eps": "small"}, "does not describe a model"),
+        ({"rope_scaling": [1]}, "does not describe a model"),
         ({"hidden_size": None}, None),
     ],
 )
@@ -201,14 +210,42 @@ def test_what_we_cannot_compute_is_refused(tmp_path, change, message):
     config = json.loads(path.read_text()) | change
     if message is None:
         del config["hidden_size"]
-        message = "config.json has no 'hidden_size'"
+        message = "config.json: has no 'hidden_size'"
     path.write_text(json.dumps(config))
     with pytest.raises(FormatError, match=message):
         load_hugging_face(tmp_path / "out")
 
 
+def test_the_index_says_which_files_count(tmp_path):
+    theirs = llama(6)
+    theirs.save_pretrained(tmp_path, max_shard_size="50KB")
+    index = tmp_path / "model.safetensors.index.json"
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    save_file({"other.weight": torch.ones(2)}, tmp_path / "consolidated.safetensors")
+    assert_same_logits_and_gradients(load_hugging_face(tmp_path), theirs)
+    for wrong in ("model-9.safetensors", "../model.safetensors", 3):
+        content = json.loads(index.read_text())
+        content["weight_map"]["lm_head.weight"] = wrong
+        index.write_text(json.dumps(content))
+        with pytest.raises(FormatError, match=r"index.json: names .*, which is not here"):
+            load_hugging_face(tmp_path)
+    index.write_text("{}")
+    with pytest.raises(FormatError, match="names no files"):
+        load_hugging_face(tmp_path)
+
+
+def test_strange_dtypes_are_named(tmp_path):
+    save_hugging_face(TransformerLM(**LM_SHAPE), tmp_path / "out")
+    path = tmp_path / "out" / "model.safetensors"
+    tensors = load_file(path)
+    tensors["lm_head.weight"] = tensors["lm_head.weight"].to(torch.int8)
+    save_file(tensors, path)
+    with pytest.raises(FormatError, match=r"lm_head.weight is stored as int8"):
+        load_hugging_face(tmp_path / "out")
+
+
 def test_damaged_files_are_named(tmp_path):
-    with pytest.raises(FormatError, match=r"no config\.json"):
+    with pytest.raises(InputError, match=r"config\.json: cannot be read"):
         load_hugging_face(tmp_path)
     save_hugging_face(TransformerLM(**LM_SHAPE), tmp_path / "out")
     weights = tmp_path / "out" / "model.safetensors"

@@ -50,3 +50,24 @@ def test_nothing_is_replaced_unasked(folder, tmp_path, capsys):
     assert mine.read_text() == "years of work"
     assert export(folder, mine, "--overwrite") == 0
     assert mine.read_bytes()[:4] == (16).to_bytes(4, "little")
+
+
+def test_other_commands_take_what_was_exported(folder, tmp_path, capsys):
+    """The same text, loss, size and ids, whichever form the model is in."""
+    text = tmp_path / "text.txt"
+    text.write_text("größer als gestern, kleiner als morgen.\n" * 3)
+    names = ("folder", "model.gguf", "weights.bin")
+    for name in names:
+        assert export(folder, tmp_path / name) == 0
+    for before, after in (
+        (["generate"], ["--prompt", "Hi", "--temperature", "0", "--max-new-tokens", "9"]),
+        (["eval"], [str(text), "--json"]),
+        (["account"], ["--json"]),
+        (["tokenizer", "encode"], ["--text", "größer"]),
+    ):
+        outputs = set()
+        for path in (folder, *(tmp_path / name for name in names)):
+            capsys.readouterr()
+            assert main([*before, str(path), *after]) == 0
+            outputs.add(capsys.readouterr().out.replace(str(path), "PATH"))
+        assert len(outputs) == 1, before

@@ -28,12 +28,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from trafo.checkpoint.locate import MANIFEST
 from trafo.checkpoint.snapshot import Snapshot
 from trafo.errors import FormatError, InputError
 from trafo.runtime.atomic import atomic_folder, atomic_write, storage_errors
 from trafo.runtime.console import say
 
-MANIFEST = "manifest.json"
 _MODEL, _TRAINING, _STATE = "model.safetensors", "training.safetensors", "state.json"
 _BEST = "best.json"
 _FORMAT = "trafo run checkpoint 2"

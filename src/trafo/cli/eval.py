@@ -26,7 +26,7 @@ class Options:
     """Evaluate a model on text: loss, perplexity and bits per byte."""
 
     run: RunPath
-    """a run, one of its checkpoints, or a Hugging Face folder"""
+    """a run, one of its checkpoints, a Hugging Face folder, a GGUF or a llama2.c file"""
     text: TextPaths
     """text files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet; or one token file"""
     context_length: OptionalInt = None

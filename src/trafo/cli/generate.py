@@ -29,7 +29,7 @@ class Options(GenerationConfig):
     """
 
     run: RunPath
-    """a run, one of its checkpoints, or a Hugging Face folder"""
+    """a run, one of its checkpoints, a Hugging Face folder, a GGUF or a llama2.c file"""
     prompt: Strings = ()
     """prompts to complete; without one, the model starts a new document"""
     prompts: OptionalPath = None

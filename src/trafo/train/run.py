@@ -24,7 +24,7 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from trafo.checkpoint.bundle import CHECKPOINTS, TOKENIZER
+from trafo.checkpoint.locate import CHECKPOINTS, TOKENIZER
 from trafo.config import load, to_yaml
 from trafo.errors import FormatError, InputError, StorageError
 from trafo.runtime.atomic import atomic_write, storage_errors

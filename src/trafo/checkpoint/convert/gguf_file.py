@@ -6,14 +6,14 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from trafo.checkpoint.convert.gguf_reader import GGUF, gguf_package
 from trafo.checkpoint.convert.gguf_tensors import from_gguf_state, to_gguf_state
 from trafo.checkpoint.convert.gguf_tokenizer import write_tokenizer
 from trafo.checkpoint.convert.parity import Parity, measure_parity
-from trafo.errors import ConfigError, FormatError, MissingPackageError
+from trafo.errors import ConfigError, FormatError
 from trafo.models import GPT2, CausalLM, GPT2Config, TransformerLM, TransformerLMConfig
 from trafo.runtime.atomic import atomic_write
 from trafo.tokenizer.tokenizer import Tokenizer
@@ -30,7 +30,7 @@ def save_gguf(
 ) -> Parity:
     """Write one file for llama.cpp; `<path>.parity.json` says how well it agrees."""
     path = Path(path)
-    gguf = _gguf()
+    gguf = gguf_package()
     if not isinstance(model, TransformerLM | GPT2):
         raise ConfigError(f"llama.cpp has no counterpart of a {type(model).__name__}")
     with TemporaryDirectory() as scratch:
@@ -53,25 +53,15 @@ def save_gguf(
     return parity
 
 
-def load_gguf(path: str | Path) -> TransformerLM | GPT2:
-    """A model from a GGUF file of float32 and float16 tensors."""
-    gguf = _gguf()
+def load_gguf(path: str | Path) -> CausalLM:
+    """A model from a GGUF file, dequantised to float32."""
+    file = GGUF.open(path)
+    config = read_gguf_config(file)
+    tensors = {name: torch.from_numpy(numbers) for name, numbers in file.tensors().items()}
     try:
-        reader = gguf.GGUFReader(Path(path))
-    except (ValueError, OSError) as error:
-        raise FormatError(f"not a GGUF file: {error}", where=str(path)) from error
-    tensors = {tensor.name: _tensor(gguf, tensor, path) for tensor in reader.tensors}
-    return from_gguf_state(tensors, _read_config(reader, "output.weight" not in tensors, path))
-
-
-def _gguf() -> ModuleType:
-    try:
-        import gguf
-    except ImportError as error:
-        raise MissingPackageError(
-            "GGUF files need the package gguf", hint="pip install gguf"
-        ) from error
-    return gguf  # type: ignore[no-any-return]
+        return from_gguf_state(tensors, config)
+    except FormatError as error:
+        raise file.refusal(error.what, error.hint) from None
 
 
 def _write_config(writer: Any, config: TransformerLMConfig | GPT2Config) -> None:
@@ -97,47 +87,56 @@ def _storage(gguf: ModuleType, tensor: Tensor, dtype: Dtype) -> Any:
     return names[dtype] if tensor.ndim > 1 else kinds.F32
 
 
-def _tensor(gguf: ModuleType, stored: Any, path: str | Path) -> Tensor:
-    """In float32, whatever it is stored in."""
-    try:
-        numbers = gguf.quants.dequantize(stored.data, stored.tensor_type)
-    except NotImplementedError:
-        raise FormatError(
-            f"{stored.name} is stored as {stored.tensor_type.name}, which trafo does not read",
-            where=str(path),
-            hint="use a file in F32, F16, BF16, Q8_0, Q4_0, Q4_K or Q6_K",
-        ) from None
-    return torch.from_numpy(np.array(numbers, dtype=np.float32))
+# What else a file may say about its architecture without changing what is computed.
+_HARMLESS = ("rope.scaling.finetuned", "rope.scaling.original_context_length")
 
 
-def _read_config(
-    reader: Any, tied_head: bool, path: str | Path
-) -> TransformerLMConfig | GPT2Config:
-    def value(key: str) -> Any:
-        field = reader.get_field(key)
-        if field is None:
-            raise FormatError(f"no field {key!r}", where=str(path))
-        return field.contents()
-
-    kind = value("general.architecture")
+def read_gguf_config(file: GGUF) -> TransformerLMConfig | GPT2Config:
+    """Our config from the file's fields; a field that we cannot obey is refused, not ignored."""
+    kind = file.architecture
     if kind not in ("llama", "gpt2"):
-        raise FormatError(
-            f"architecture {kind!r}", where=str(path), hint="trafo reads llama and gpt2"
-        )
-    shape = {
-        "vocab_size": value(f"{kind}.vocab_size"),
-        "context_length": value(f"{kind}.context_length"),
-        "d_model": value(f"{kind}.embedding_length"),
-        "num_layers": value(f"{kind}.block_count"),
-        "num_heads": value(f"{kind}.attention.head_count"),
-        "d_ff": value(f"{kind}.feed_forward_length"),
-        "tied_head": tied_head,
+        raise file.refusal(f"architecture {kind!r}", "trafo reads llama and gpt2")
+    heads = file.integer(f"{kind}.attention.head_count")
+    d_model = file.integer(f"{kind}.embedding_length")
+    shape: dict[str, Any] = {
+        "vocab_size": file.integer(f"{kind}.vocab_size", _rows(file, "token_embd.weight")),
+        "context_length": file.integer(f"{kind}.context_length"),
+        "d_model": d_model,
+        "num_layers": file.integer(f"{kind}.block_count"),
+        "num_heads": heads,
+        "d_ff": file.integer(f"{kind}.feed_forward_length"),
+        "tied_head": "output.weight" not in file.shapes(),
     }
+    known = {"vocab_size", "context_length", "embedding_length", "block_count"}
+    known |= {"feed_forward_length", "attention.head_count", *_HARMLESS}
     if kind == "gpt2":
-        return GPT2Config(**shape, norm_eps=value("gpt2.attention.layer_norm_epsilon"))
+        _refuse_fields(file, known | {"attention.layer_norm_epsilon"})
+        eps = file.number("gpt2.attention.layer_norm_epsilon", 1e-5)
+        return GPT2Config(**shape, norm_eps=eps)
+    known |= {"attention.head_count_kv", "attention.layer_norm_rms_epsilon", "rope.freq_base"}
+    size = d_model // max(heads, 1)
+    for key in ("rope.dimension_count", "attention.key_length", "attention.value_length"):
+        if file.integer(f"llama.{key}", size) != size:
+            raise file.refusal(f"{key} is {file.get(f'llama.{key}')}, the head size is {size}")
+        known.add(key)
+    if file.text("llama.rope.scaling.type", "none") == "none":
+        known |= {"rope.scaling.type", "rope.scaling.factor"}
+    _refuse_fields(file, known)
     return TransformerLMConfig(
         **shape,
-        num_kv_heads=value("llama.attention.head_count_kv"),
-        norm_eps=value("llama.attention.layer_norm_rms_epsilon"),
-        rope_theta=value("llama.rope.freq_base"),
+        num_kv_heads=file.integer("llama.attention.head_count_kv", heads),
+        norm_eps=file.number("llama.attention.layer_norm_rms_epsilon", 1e-5),
+        rope_theta=file.number("llama.rope.freq_base", 10_000.0),
     )
+
+
+def _refuse_fields(file: GGUF, known: set[str]) -> None:
+    prefix = file.architecture + "."
+    for key in file.keys(prefix):
+        if key.removeprefix(prefix) not in known:
+            value = str(file.get(key))[:40]
+            raise file.refusal(f"the field {key} is {value}, which trafo does not know")
+
+
+def _rows(file: GGUF, name: str) -> int | None:
+    return file.shapes().get(name, (None,))[0]

@@ -6,6 +6,7 @@ llama.cpp rotates neighbouring pairs for `llama`, as we do, so the matrices go i
 import torch
 from torch import Tensor
 
+from trafo.checkpoint.convert.fill import fill, refuse_unknown, require_layers
 from trafo.checkpoint.convert.llama import require_llama_shape
 from trafo.checkpoint.convert.names import (
     NameTable,
@@ -15,7 +16,7 @@ from trafo.checkpoint.convert.names import (
     with_weights,
 )
 from trafo.errors import FormatError
-from trafo.models import GPT2, GPT2Config, TransformerLM, TransformerLMConfig
+from trafo.models import GPT2, CausalLM, GPT2Config, TransformerLM, TransformerLMConfig
 
 LLAMA_NAMES: NameTable = with_weights(
     (
@@ -69,7 +70,8 @@ def to_gguf_state(model: TransformerLM | GPT2) -> dict[str, Tensor]:
 
 def from_gguf_state(
     theirs: dict[str, Tensor], config: TransformerLMConfig | GPT2Config
-) -> TransformerLM | GPT2:
+) -> CausalLM:
+    require_layers(config.num_layers, theirs)
     is_llama = isinstance(config, TransformerLMConfig)
     names = expand(LLAMA_NAMES if is_llama else GPT2_NAMES, config.num_layers)
     fused = {} if is_llama else expand(_FUSED, config.num_layers)
@@ -78,14 +80,9 @@ def from_gguf_state(
     missing = first_missing({**names, **fused}, theirs)
     if missing is not None:
         raise FormatError(f"no tensor {missing!r}", hint="the file is not complete")
+    refuse_unknown(theirs, [*names.values(), *fused.values()])
     state = {ours: theirs[name] for ours, name in names.items()}
     for ours, name in fused.items():
         for part, rows in zip("qkv", theirs[name].chunk(3), strict=True):
             state[ours.replace("{qkv}", part)] = rows
-    model: TransformerLM | GPT2
-    if isinstance(config, TransformerLMConfig):
-        model = TransformerLM.from_config(config)
-    else:
-        model = GPT2(config)
-    model.load_state_dict(state)
-    return model.eval()
+    return fill(config, state)

@@ -1,15 +1,37 @@
-"""The tokenizer inside a GGUF file, as llama.cpp reads it."""
+"""The tokenizer inside a GGUF file, as llama.cpp writes and reads it. No torch.
+
+`tokenizer.ggml.model` names the kind: `gpt2` is byte-level BPE, which trafo has; `llama` is
+SentencePiece, which it does not have.
+"""
 
 from types import ModuleType
 from typing import Any
 
-from trafo.errors import ConfigError
-from trafo.tokenizer.formats.byte_alphabet import to_printable
-from trafo.tokenizer.formats.spec import END_OF_TEXT
+from trafo.checkpoint.convert.gguf_reader import GGUF
+from trafo.checkpoint.model_tokenizer import Markers, ModelTokenizer
+from trafo.errors import ConfigError, TrafoError
+from trafo.tokenizer.formats.byte_alphabet import from_printable, to_printable
+from trafo.tokenizer.formats.spec import END_OF_TEXT, TokenizerParts
 from trafo.tokenizer.tokenizer import Tokenizer
 
 # llama.cpp's names for the ways of cutting text into words; it knows no others.
 _SPLITS = {"gpt2": "gpt-2", "gpt4": "llama-bpe", "llama3": "llama-bpe", "gpt4o": "gpt-4o"}
+# And the other way round, with names that others write.
+_QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_PATTERNS = {
+    "gpt-2": "gpt2",
+    "llama-bpe": "llama3",
+    "llama3": "llama3",
+    "llama-v3": "llama3",
+    "gpt-4o": "gpt4o",
+    "qwen2": _QWEN2,
+}
+_LLAMA3 = ("llama-bpe", "llama3", "llama-v3")  # words that are tokens are taken whole; begin token
+_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
+_WHOLE_WORDS = "trafo.tokenizer.whole_words"
 
 
 def write_tokenizer(
@@ -39,8 +61,60 @@ def write_tokenizer(
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
     writer.add_token_merges([f"{to_printable(a)} {to_printable(b)}" for a, b in tokenizer.merges])
+    writer.add_bool(_WHOLE_WORDS, tokenizer.parts.whole_words)
     writer.add_add_bos_token(False)
     end = tokenizer.special_tokens.get(END_OF_TEXT)
     if end is not None:
         writer.add_bos_token_id(end)
         writer.add_eos_token_id(end)
+
+
+def read_tokenizer(file: GGUF) -> ModelTokenizer:
+    """The tokenizer that the file brings along."""
+    kind = file.text("tokenizer.ggml.model", "no_vocab")
+    if kind in ("no_vocab", "none"):
+        raise file.refusal("holds no tokenizer", "export it together with one")
+    if kind != "gpt2":
+        name = "SentencePiece (llama)" if kind == "llama" else kind
+        raise file.refusal(f"its tokenizer is {name}", "trafo reads byte-level BPE (gpt2)")
+    try:
+        parts, controls = _read_parts(file)
+        return ModelTokenizer.of(parts, _read_markers(file, parts, controls))
+    except TrafoError as error:
+        raise file.refusal(f"its tokenizer: {error.what}", error.hint) from None
+    except (KeyError, ValueError, UnicodeEncodeError) as error:
+        raise file.refusal(f"its tokenizer is damaged: {error}") from None
+
+
+def _read_parts(file: GGUF) -> tuple[TokenizerParts, set[int]]:
+    """The tokenizer, and which of its special tokens are control tokens."""
+    pre = file.text("tokenizer.ggml.pre", "gpt-2")
+    if pre not in _PATTERNS:
+        raise file.refusal(f"the split pattern {pre!r}", f"trafo knows {', '.join(_PATTERNS)}")
+    tokens = file.strings("tokenizer.ggml.tokens")
+    kinds = file.get("tokenizer.ggml.token_type") or [_NORMAL] * len(tokens)
+    vocab, specials, controls = {}, {}, set()
+    for i, (token, kind) in enumerate(zip(tokens, kinds, strict=True)):
+        if kind in (_CONTROL, _USER_DEFINED):
+            vocab[i], specials[token] = token.encode(), i
+            controls |= {i} if kind == _CONTROL else set()
+        elif kind != _UNUSED:
+            vocab[i] = from_printable(token)
+    pairs = [merge.split(" ") for merge in file.strings("tokenizer.ggml.merges")]
+    merges = [(from_printable(left), from_printable(right)) for left, right in pairs]
+    whole_words = file.get(_WHOLE_WORDS)
+    whole_words = pre in _LLAMA3 if whole_words is None else bool(whole_words)
+    return TokenizerParts(vocab, merges, specials, _PATTERNS[pre], whole_words), controls
+
+
+def _read_markers(file: GGUF, parts: TokenizerParts, controls: set[int]) -> Markers:
+    """By its keys; a file without them has what is usual."""
+    keys = ("eos", "eot", "eom")
+    named = (file.get(f"tokenizer.ggml.{key}_token_id") for key in keys)
+    ends = {i for i in named if isinstance(i, int)}
+    begins = file.get("tokenizer.ggml.add_bos_token")
+    if begins is None:
+        begins = file.get("tokenizer.ggml.pre") in _LLAMA3
+    begin = file.get("tokenizer.ggml.bos_token_id") if begins else None
+    usual = Markers.usual(parts.special_tokens)
+    return Markers(begin, frozenset(ends) or usual.ends, frozenset(controls | ends))

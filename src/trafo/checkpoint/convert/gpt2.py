@@ -5,9 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trafo.checkpoint.convert.fill import fill, refuse_unknown, require_layers
 from trafo.checkpoint.convert.names import NameTable, expand, first_missing, with_biases
 from trafo.errors import FormatError
-from trafo.models import GPT2, GPT2Config
+from trafo.models import GPT2, CausalLM, GPT2Config
 
 NAMES: NameTable = (
     ("token_embeddings.weight", "wte.weight"),
@@ -83,22 +84,24 @@ def to_gpt2_state(model: GPT2) -> dict[str, Tensor]:
     return state
 
 
-def from_gpt2_state(theirs: dict[str, Tensor], config: GPT2Config) -> GPT2:
+def from_gpt2_state(theirs: dict[str, Tensor], config: GPT2Config) -> CausalLM:
     """A model with these weights; older files leave out the prefix `transformer.`."""
     theirs = {name.removeprefix("transformer."): tensor for name, tensor in theirs.items()}
+    require_layers(config.num_layers, theirs)
     plain, fused = expand(NAMES, config.num_layers), expand(_FUSED, config.num_layers)
     if not config.tied_head:
         plain["lm_head.weight"] = "lm_head.weight"
     missing = first_missing({**plain, **fused}, theirs)
     if missing is not None:
         raise FormatError(f"no tensor {missing!r}", hint="the weights do not fit config.json")
+    # Old files hold the causal masks, too; a tied head may be there a second time.
+    harmless = (".attn.bias", ".attn.masked_bias", *(["lm_head.weight"] * config.tied_head))
+    refuse_unknown(theirs, [*plain.values(), *fused.values()], harmless)
     state = {ours: _turned(name, theirs[name]) for ours, name in plain.items()}
     for ours, name in fused.items():
         for part, rows in zip("qkv", _turned(name, theirs[name]).chunk(3), strict=True):
             state[ours.replace("{qkv}", part)] = rows
-    model = GPT2(config, dtype=state["token_embeddings.weight"].dtype)
-    model.load_state_dict(state)
-    return model.eval()
+    return fill(config, state)
 
 
 def _turned(name: str, tensor: Tensor) -> Tensor:

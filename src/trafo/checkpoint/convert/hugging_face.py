@@ -10,13 +10,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from trafo.checkpoint.convert import gpt2, llama
+from trafo.checkpoint.convert.hugging_face_tokenizer import write_tokenizer
 from trafo.checkpoint.convert.parity import Parity, measure_parity
-from trafo.errors import ConfigError, FormatError
-from trafo.models import GPT2, CausalLM, TransformerLM
+from trafo.errors import ConfigError, FormatError, TrafoError
+from trafo.models import GPT2, CausalLM, GPT2Config, TransformerLM, TransformerLMConfig
 from trafo.runtime.atomic import atomic_folder
-from trafo.tokenizer.formats.huggingface import write_huggingface
-from trafo.tokenizer.formats.json_files import write_json
-from trafo.tokenizer.formats.spec import END_OF_TEXT
+from trafo.tokenizer.formats.json_files import read_json
 from trafo.tokenizer.tokenizer import Tokenizer
 
 
@@ -34,28 +33,44 @@ def save_hugging_face(
     with atomic_folder(folder, marker="config.json") as new:
         save_file(tensors, new / "model.safetensors", metadata={"format": "pt"})
         if tokenizer is not None:
-            config |= _write_tokenizer(tokenizer, new)
+            config |= write_tokenizer(tokenizer.parts, new)
         (new / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         parity = measure_parity(model, load_hugging_face(new), "hugging-face")
         parity.write(new / "parity.json")
     return parity
 
 
-def load_hugging_face(folder: str | Path) -> TransformerLM | GPT2:
+def load_hugging_face(folder: str | Path) -> CausalLM:
     """The model in a folder, by the `model_type` that its config.json names."""
     folder = Path(folder)
-    config = _read_config(folder / "config.json")
-    kind = config.get("model_type")
-    if kind not in ("llama", "gpt2"):
-        raise FormatError(
-            f"model_type is {kind!r}", where=str(folder), hint="trafo reads llama and gpt2"
-        )
+    config = read_hugging_face_config(folder)
+    tensors = _read_tensors(folder)
+    try:
+        if isinstance(config, GPT2Config):
+            return gpt2.from_gpt2_state(tensors, config)
+        return llama.from_llama_state(tensors, config)
+    except FormatError as error:
+        raise FormatError(error.what, where=str(folder), hint=error.hint) from None
+
+
+def read_hugging_face_config(folder: Path) -> TransformerLMConfig | GPT2Config:
+    """Our config from a folder's config.json."""
+    where = folder / "config.json"
+    theirs = read_json(where)
+    kind = theirs.get("model_type")
     try:
         if kind == "llama":
-            return llama.from_llama_state(_read_tensors(folder), llama.from_llama_config(config))
-        return gpt2.from_gpt2_state(_read_tensors(folder), gpt2.from_gpt2_config(config))
+            return llama.from_llama_config(theirs)
+        if kind == "gpt2":
+            return gpt2.from_gpt2_config(theirs)
+    except TrafoError as error:
+        raise FormatError(error.what, where=str(where), hint=error.hint) from None
     except KeyError as error:
-        raise FormatError(f"config.json has no {error}", where=str(folder)) from error
+        raise FormatError(f"has no {error}", where=str(where)) from None
+    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise FormatError(f"does not describe a model: {error}", where=str(where)) from None
+    hint = "trafo reads llama and gpt2"
+    raise FormatError(f"model_type is {kind!r}", where=str(where), hint=hint)
 
 
 def _theirs(model: CausalLM) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -66,41 +81,31 @@ def _theirs(model: CausalLM) -> tuple[dict[str, Any], dict[str, Tensor]]:
     raise ConfigError(f"a {type(model).__name__} has no counterpart at Hugging Face")
 
 
-def _write_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
-    """The files that `AutoTokenizer` and `generate` ask for; what config.json says of it."""
-    write_huggingface(tokenizer.parts, folder / "tokenizer.json")
-    about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    ends = {}
-    if END_OF_TEXT in tokenizer.special_tokens:
-        about |= dict.fromkeys(("bos_token", "eos_token"), END_OF_TEXT)
-        i = tokenizer.special_tokens[END_OF_TEXT]
-        ends = dict.fromkeys(("bos_token_id", "eos_token_id"), i)
-    write_json(folder / "tokenizer_config.json", about, indent=2)
-    write_json(folder / "generation_config.json", ends, indent=2)
-    return ends
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise FormatError("no config.json here", where=str(path.parent)) from error
-    except ValueError as error:
-        raise FormatError(f"not JSON: {error}", where=str(path)) from error
-    if not isinstance(config, dict):
-        raise FormatError("not a JSON object", where=str(path))
-    return config
-
-
 def _read_tensors(folder: Path) -> dict[str, Tensor]:
-    """All tensors of all `.safetensors` files; large models are split over several."""
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise FormatError("no .safetensors file here", where=str(folder))
+    """All tensors of the model; large models are split over several files."""
     tensors: dict[str, Tensor] = {}
-    for file in files:
+    for file in _weight_files(folder):
         try:
             tensors.update(load_file(file))
-        except SafetensorError as error:
+        except (SafetensorError, KeyError) as error:  # KeyError: a dtype that it does not know
             raise FormatError(f"damaged: {error}", where=str(file)) from error
     return tensors
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """Those that the index names, else `model.safetensors`, else all there are."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        single = folder / "model.safetensors"
+        files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
+        if not files:
+            raise FormatError("no .safetensors file here", where=str(folder))
+        return files
+    table = read_json(index).get("weight_map")
+    names = set(table.values()) if isinstance(table, dict) else set()
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name or not (folder / name).is_file():
+            raise FormatError(f"names {name!r}, which is not here", where=str(index))
+    if not names:
+        raise FormatError("names no files", where=str(index))
+    return sorted(folder / name for name in names)

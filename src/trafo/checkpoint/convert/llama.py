@@ -10,9 +10,10 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
+from trafo.checkpoint.convert.fill import fill, refuse_unknown, require_layers
 from trafo.checkpoint.convert.names import NameTable, expand, first_missing, with_weights
 from trafo.errors import ConfigError, FormatError
-from trafo.models import TransformerLM, TransformerLMConfig
+from trafo.models import CausalLM, TransformerLM, TransformerLMConfig
 
 NAMES: NameTable = with_weights(
     (
@@ -116,21 +117,22 @@ def to_llama_state(model: TransformerLM) -> dict[str, Tensor]:
     }
 
 
-def from_llama_state(theirs: dict[str, Tensor], config: TransformerLMConfig) -> TransformerLM:
+def from_llama_state(theirs: dict[str, Tensor], config: TransformerLMConfig) -> CausalLM:
     """A model with these weights, in their dtype."""
+    require_layers(config.num_layers, theirs)
     names = expand(NAMES, config.num_layers)
     if config.tied_head:
         del names["lm_head.weight"]
     missing = first_missing(names, theirs)
     if missing is not None:
         raise FormatError(f"no tensor {missing!r}", hint="the weights do not fit config.json")
+    harmless = ("rotary_emb.inv_freq", *(["lm_head.weight"] * config.tied_head))
+    refuse_unknown(theirs, names.values(), harmless)
     state = {
         ours: to_pairs(theirs[name], config.d_head) if _is_rotated(ours) else theirs[name]
         for ours, name in names.items()
     }
-    model = TransformerLM.from_config(config, dtype=state["token_embeddings.weight"].dtype)
-    model.load_state_dict(state)
-    return model.eval()
+    return fill(config, state)
 
 
 def _is_rotated(name: str) -> bool:

@@ -15,16 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trafo.checkpoint.convert.fill import fill
 from trafo.checkpoint.convert.llama import require_llama_shape
 from trafo.checkpoint.convert.parity import Parity, measure_parity
+from trafo.checkpoint.locate import TOKENIZER_SUFFIX
 from trafo.errors import ConfigError, FormatError, require
 from trafo.models import CausalLM, TransformerLM, TransformerLMConfig
 from trafo.nn.position import angles
 from trafo.runtime.atomic import atomic_write
 from trafo.tokenizer.tokenizer import Tokenizer
-
-TOKENIZER_SUFFIX = ".tokenizer"
-"""what the folder of a file's tokenizer is called, after the file's own name"""
 
 _HEADER = struct.Struct("<7i")
 _LATER_VERSIONS = b"24ka"  # their mark at the start of a file, as it lies on disk
@@ -56,19 +55,22 @@ def save_llama2c(
     return parity
 
 
-def load_llama2c(path: str | Path) -> TransformerLM:
+def load_llama2c(path: str | Path) -> CausalLM:
     """The model in a `.bin` file of llama2.c's first format, the one its `run.c` reads."""
     path = Path(path)
+    config = read_llama2c_config(path)
+    return fill(config, _read_state(path, config))
+
+
+def read_llama2c_config(path: Path) -> TransformerLMConfig:
+    """The sizes in the first 28 bytes."""
     with path.open("rb") as file:
         header = file.read(_HEADER.size)
     if header.startswith(_LATER_VERSIONS):
         raise FormatError("a later llama2.c format", where=str(path), hint="export with version 0")
     if len(header) < _HEADER.size:
         raise FormatError("too short for a llama2.c model", where=str(path))
-    config = _config(header, path)
-    model = TransformerLM.from_config(config)
-    model.load_state_dict(_read_state(path, config))
-    return model.eval()
+    return _config(header, path)
 
 
 def _require_llama2c_shape(config: TransformerLMConfig) -> None:

@@ -26,8 +26,9 @@ class Questions:
     """Count what a model costs: parameters, FLOPs, memory, time.
 
     trafo account MODEL [flags], where MODEL is gpt2 (unless given), gpt2-medium, gpt2-large,
-    gpt2-xl, transformer-lm, encoder-decoder, recurrent, or a YAML file: the fields of a model, or
-    the config of a run. Each model has its own flags: `trafo account MODEL --help`.
+    gpt2-xl, transformer-lm, encoder-decoder, recurrent, a YAML file: the fields of a model, or
+    the config of a run; or a run, a Hugging Face folder, a GGUF or a llama2.c file. Each model has
+    its own flags: `trafo account MODEL --help`.
     `trafo account complexity` measures how layers grow with the sequence length.
     """
 

@@ -1,7 +1,7 @@
 """MODEL and its flags -> the model's config, by the same machinery as `trafo train`.
 
-MODEL is a name, or a YAML file: the model's fields with its `name` (transformer-lm unless it says
-otherwise), or the config of a training run.
+MODEL is a name; a YAML file: the model's fields with its `name` (transformer-lm unless it says
+otherwise), or the config of a training run; or what holds a model, such as a run or a GGUF file.
 """
 
 from __future__ import annotations
@@ -48,8 +48,12 @@ def _by_name(name: str) -> ModelConfig:
         return PRESETS[name]
     if name in CONFIGS:
         return CONFIGS[name]()
+    if Path(name).exists():
+        from trafo.checkpoint.bundle import load_config
+
+        return load_config(name)
     known = dict.fromkeys([*PRESETS, *CONFIGS])
-    hint = did_you_mean(name, known, f"choose one of {', '.join(known)}, or a YAML file")
+    hint = did_you_mean(name, known, f"choose one of {', '.join(known)}, a YAML file or a run")
     raise ConfigError(f"unknown model {name!r}", hint=hint)
 
 

@@ -38,7 +38,7 @@ class Options:
     """
 
     tokenizer: TokenizerPath
-    """a folder or file in any format that trafo reads"""
+    """a tokenizer in any format that trafo reads, or a run or model that has one"""
     files: Annotated[TextPaths, arg(metavar="[FILE ...]", help_behavior_hint="(optional)")] = ()
     """files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet"""
     out: OptionalPath = None
@@ -72,11 +72,11 @@ class Options:
 
 def run(options: Options) -> None:
     """Load the tokenizer, then encode what was given."""
-    from trafo.tokenizer.tokenizer import Tokenizer
+    from trafo.checkpoint.locate import load_tokenizer
 
     if options.out is not None:
         _refuse_other_files(options.out)
-    tokenizer = Tokenizer.load(options.tokenizer)
+    tokenizer = load_tokenizer(options.tokenizer)
     if options.out is not None:
         _write_token_file(tokenizer, options, options.out)
     else:

@@ -1,0 +1,66 @@
+"""Weights from a file into a model, once it is certain that they belong to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from trafo.checkpoint.snapshot import check_weights, restore_weights
+from trafo.errors import FormatError
+from trafo.models import CausalLM, ModelConfig, build_model
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+_LONGEST_CONTEXT = 2**21  # its rotary tables take a GB
+
+
+def fill(config: ModelConfig, weights: Mapping[str, Tensor]) -> CausalLM:
+    """The model of this config with these weights, in their dtype, ready to be used."""
+    strange = next((n for n, tensor in weights.items() if tensor.dtype not in _DTYPES), None)
+    if strange is not None:
+        raise FormatError(
+            f"{strange} is stored as {str(weights[strange].dtype).removeprefix('torch.')}",
+            hint="trafo reads float32, float16, bfloat16 and float64",
+        )
+    # A few bytes from a stranger must not make us ask for more memory than the weights take.
+    try:
+        check_weights(dict(weights), _skeleton(config))
+    except FormatError as error:
+        hint = "the sizes in the config and the weights disagree"
+        raise FormatError(error.what, hint=hint) from None
+    dtype = next(iter(weights.values())).dtype
+    model = build_model(config, dtype=torch.float32 if dtype == torch.float64 else dtype)
+    restore_weights(dict(weights), model)
+    return cast(CausalLM, model.eval())
+
+
+def _skeleton(config: ModelConfig) -> Module:
+    """The shapes of all tensors, without their numbers."""
+    context = getattr(config, "context_length", 1)
+    if not isinstance(context, int) or context > _LONGEST_CONTEXT:
+        raise FormatError(f"a context of {context} tokens", hint=f"at most {_LONGEST_CONTEXT:,}")
+    try:
+        return build_model(config, device="meta")
+    except (RuntimeError, TypeError, OverflowError) as error:
+        raise FormatError(f"the sizes make no model: {str(error).splitlines()[0]}") from None
+
+
+def require_layers(num_layers: int, tensors: Mapping[str, object]) -> None:
+    """Before names are written out for each layer: a config may say anything."""
+    if not isinstance(num_layers, int) or num_layers > len(tensors):
+        raise FormatError(f"{num_layers} layers, but only {len(tensors)} tensors")
+
+
+def refuse_unknown(
+    tensors: Mapping[str, object], known: Iterable[str], harmless: tuple[str, ...] = ()
+) -> None:
+    """A tensor that we would leave out changes what the model computes."""
+    left = sorted(name for name in set(tensors) - set(known) if not name.endswith(harmless))
+    if left:
+        raise FormatError(
+            f"trafo does not know the tensor {left[0]!r}",
+            hint=f"{len(left)} such tensors; the config does not account for them",
+        )

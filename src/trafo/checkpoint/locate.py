@@ -1,0 +1,83 @@
+"""A path -> what kind of model it is, and its tokenizer. No torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from trafo.checkpoint.model_tokenizer import ModelTokenizer
+from trafo.errors import InputError
+from trafo.tokenizer.formats.load import load_any
+
+CHECKPOINTS = "checkpoints"
+TOKENIZER = "tokenizer"
+MANIFEST = "manifest.json"
+TOKENIZER_SUFFIX = ".tokenizer"
+"""what the tokenizer's folder beside a llama2.c file is called, after the file's own name"""
+
+Kind = Literal["run", "checkpoint", "hugging-face", "gguf", "llama2c"]
+
+
+def find_kind(path: Path) -> Kind | None:
+    """What holds a model at `path`; None: nothing there does."""
+    if (path / CHECKPOINTS).is_dir():
+        return "run"
+    if (path / MANIFEST).is_file():
+        return "checkpoint"
+    if (path / "config.json").is_file():
+        return "hugging-face"
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        if file.read(4) == b"GGUF":
+            return "gguf"
+    return "llama2c" if path.suffix == ".bin" else None
+
+
+def kind_of(path: Path) -> Kind:
+    """Like `find_kind`, but there must be a model."""
+    kind = find_kind(path)
+    if kind is not None:
+        return kind
+    if not path.exists():
+        raise InputError("no such run", where=str(path), hint="`trafo runs` lists the runs")
+    raise InputError(
+        "not a run, a checkpoint, a Hugging Face folder, a GGUF file or a llama2.c file",
+        where=str(path),
+        hint="give the folder that `trafo train` wrote",
+    )
+
+
+def load_tokenizer(path: str | Path) -> ModelTokenizer:
+    """The tokenizer of whatever holds a model, or a tokenizer's own folder or file."""
+    path = Path(path)
+    match find_kind(path):
+        case "run":
+            return ModelTokenizer.of(load_any(path / TOKENIZER))
+        case "checkpoint":
+            return ModelTokenizer.of(load_any(path.parent.parent / TOKENIZER))
+        case "hugging-face":
+            from trafo.checkpoint.convert.hugging_face_tokenizer import read_markers
+
+            parts = load_any(path)
+            return ModelTokenizer.of(parts, read_markers(path, parts))
+        case "gguf":
+            from trafo.checkpoint.convert.gguf_reader import GGUF
+            from trafo.checkpoint.convert.gguf_tokenizer import read_tokenizer
+
+            return read_tokenizer(GGUF.open(path))
+        case "llama2c":
+            return ModelTokenizer.of(load_any(_beside(path)))
+        case None:
+            return ModelTokenizer.of(load_any(path))
+
+
+def _beside(path: Path) -> Path:
+    folder = path.with_name(path.name + TOKENIZER_SUFFIX)
+    if not folder.exists():
+        raise InputError(
+            "a llama2.c file holds no tokenizer, and there is none beside it",
+            where=str(path),
+            hint=f"put a byte-level BPE tokenizer into {folder.name}; SentencePiece is not read",
+        )
+    return folder

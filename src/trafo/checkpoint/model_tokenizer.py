@@ -1,0 +1,62 @@
+"""A model's own tokenizer: it also knows which tokens begin and end the model's texts. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trafo.tokenizer.formats.spec import END_OF_TEXT, TokenizerParts
+from trafo.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Markers:
+    """Tokens that are not text to the model's users."""
+
+    begin: int | None = None
+    """put before a text, if not None"""
+    ends: frozenset[int] = frozenset()
+    """end a completion"""
+    hidden: frozenset[int] = frozenset()
+    """not printed"""
+
+    @classmethod
+    def usual(cls, special_tokens: Mapping[str, int]) -> Markers:
+        """For tokenizers that say nothing about it: <|endoftext|> ends a text."""
+        ends = {i for token, i in special_tokens.items() if token == END_OF_TEXT}
+        return cls(None, frozenset(ends), frozenset(special_tokens.values()))
+
+
+class ModelTokenizer(Tokenizer):
+    """What `trafo.load` gives beside the model."""
+
+    markers: Markers
+
+    @classmethod
+    def of(cls, parts: TokenizerParts, markers: Markers | None = None) -> ModelTokenizer:
+        """From what a file holds."""
+        tokenizer = cls.from_parts(parts)
+        assert isinstance(tokenizer, cls)
+        tokenizer.markers = markers or Markers.usual(parts.special_tokens)
+        return tokenizer
+
+    def encode_tensor(self, text: str) -> Tensor:
+        """The ids of a text (1, seq) as the model takes them, after the begin token if it has one.
+
+        model(tokenizer.encode_tensor("Hello")) gives logits.
+        """
+        import torch
+
+        begin = [] if self.markers.begin is None else [self.markers.begin]
+        return torch.tensor([begin + self.encode(text)], dtype=torch.long)
+
+
+def markers_of(tokenizer: Tokenizer) -> Markers:
+    """The markers of any tokenizer."""
+    if isinstance(tokenizer, ModelTokenizer):
+        return tokenizer.markers
+    return Markers.usual(tokenizer.special_tokens)

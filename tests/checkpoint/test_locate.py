@@ -1,0 +1,187 @@
+"""Whatever holds a model brings its tokenizer, and says which tokens begin and end a text."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from trafo.checkpoint.bundle import load_bundle, load_config
+from trafo.checkpoint.convert import save_gguf
+from trafo.checkpoint.export import export_model
+from trafo.checkpoint.locate import load_tokenizer
+from trafo.checkpoint.model_tokenizer import Markers
+from trafo.errors import FormatError, InputError
+from trafo.models import TransformerLM
+from trafo.tokenizer import Tokenizer
+
+TEXT = "the other, then; <|endoftext|>größer  42\n"
+MERGES = [(b" ", b"t"), (b"h", b"e"), (b" t", b"he")]
+VOCAB = dict(enumerate([bytes([i]) for i in range(256)] + [a + b for a, b in MERGES]))
+SHAPE = {"vocab_size": 264, "context_length": 16, "d_model": 16, "num_layers": 1, "num_heads": 2}
+NAMES = {"hf": "folder", "gguf": "model.gguf", "llama2c": "model.bin"}
+
+
+def tokenizer(pattern="gpt2", specials=("<|endoftext|>",)):
+    return Tokenizer(VOCAB, MERGES, specials, pattern=pattern)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("pattern", ["gpt2", "llama3", "gpt4o"])
+@pytest.mark.parametrize("to", NAMES)
+def test_what_was_exported_is_loaded_as_it_is(tmp_path, to, pattern):
+    model, path = TransformerLM(**SHAPE).eval(), tmp_path / NAMES[to]
+    export_model(model, path, tokenizer=tokenizer(pattern))
+    bundle = load_bundle(path)
+    ids = torch.randint(264, (2, 16))
+    assert torch.equal(bundle.model(ids), model(ids))
+    assert not bundle.model.training
+    assert bundle.source == path
+    assert bundle.tokenizer.hash == tokenizer(pattern).hash
+    assert bundle.tokenizer.encode(TEXT) == tokenizer(pattern).encode(TEXT)
+    end = tokenizer().special_tokens["<|endoftext|>"]
+    assert bundle.tokenizer.markers == Markers(None, frozenset([end]), frozenset([end]))
+    assert load_config(path).d_model == 16
+
+
+def test_a_tensor_of_ids_begins_with_the_begin_token(tmp_path):
+    export_model(TransformerLM(**SHAPE), tmp_path / "out", tokenizer=tokenizer())
+    plain = load_tokenizer(tmp_path / "out")
+    assert plain.encode_tensor("then").tolist() == [plain.encode("then")]
+    settings = {"bos_token": "<|endoftext|>", "add_bos_token": True}
+    (tmp_path / "out" / "tokenizer_config.json").write_text(json.dumps(settings))
+    begun = load_tokenizer(tmp_path / "out")
+    assert begun.encode_tensor("then").tolist() == [[259, *plain.encode("then")]]
+    assert plain.encode_tensor("").shape == (1, 0)
+
+
+SPECIALS = ("<|begin|>", "<|end|>", "<think>", "<|eot|>")
+
+
+def with_files(folder, *, template=None, **files):
+    """A Hugging Face folder with other begin and end tokens."""
+    export_model(TransformerLM(**SHAPE), folder, tokenizer=tokenizer(specials=SPECIALS))
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["added_tokens"][2]["special"] = False
+    content["post_processor"] = template
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    for name, value in files.items():
+        path = folder / f"{name}.json"
+        old = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(old | value))
+    return load_tokenizer(folder).markers
+
+
+def test_hugging_face_says_where_a_text_begins_and_ends(tmp_path):
+    template = {
+        "type": "TemplateProcessing",
+        "single": [
+            {"SpecialToken": {"id": "<|begin|>", "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}},
+        ],
+    }
+    byte_level = {"type": "ByteLevel"}
+    sequence = {"type": "Sequence", "processors": [byte_level, template]}
+    hidden = frozenset([259, 260, 262])  # <think> is text
+    assert with_files(
+        tmp_path / "a", template=sequence, generation_config={"eos_token_id": [260, 262]}
+    ) == Markers(259, frozenset([260, 262]), hidden)
+    assert with_files(tmp_path / "b", config={"eos_token_id": 262}) == Markers(
+        None, frozenset([262]), hidden
+    )
+    assert with_files(
+        tmp_path / "c", tokenizer_config={"eos_token": {"content": "<|end|>"}}
+    ) == Markers(None, frozenset([260]), hidden)
+    assert with_files(
+        tmp_path / "d",
+        template=byte_level,
+        tokenizer_config={"bos_token": "<|begin|>", "add_bos_token": True},
+    ) == Markers(259, frozenset(), hidden)
+
+
+def test_transformers_puts_the_same_token_first(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    template = {
+        "type": "TemplateProcessing",
+        "single": [
+            {"SpecialToken": {"id": "<|begin|>", "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}},
+        ],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {"<|begin|>": {"id": "<|begin|>", "ids": [259], "tokens": ["<|begin|>"]}},
+    }
+    with_files(tmp_path / "out", template=template)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    ours = load_tokenizer(tmp_path / "out")
+    assert ours.encode_tensor(TEXT).tolist() == [theirs.encode(TEXT)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("llama", r"its tokenizer is SentencePiece \(llama\); trafo reads byte-level BPE"),
+        ("bert", "its tokenizer is bert"),
+        ("no_vocab", "holds no tokenizer"),
+    ],
+)
+def test_other_tokenizers_in_gguf_files_are_refused_by_name(tmp_path, kind, message):
+    gguf = pytest.importorskip("gguf")
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
+    writer.add_tokenizer_model(kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(FormatError, match=message):
+        load_tokenizer(tmp_path / "model.gguf")
+
+
+def test_gguf_says_where_a_text_begins_and_ends(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    path = tmp_path / "model.gguf"
+    types = gguf.TokenType
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("llama-bpe")
+    writer.add_token_list(["a", "b", "Ġ", "ab", "<|begin|>", "<|end|>", "<tool>", "[PAD7]"])
+    normal = [types.NORMAL] * 4
+    writer.add_token_types(
+        [*normal, types.CONTROL, types.CONTROL, types.USER_DEFINED, types.UNUSED]
+    )
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(4)
+    writer.add_eos_token_id(5)
+    writer.add_eot_token_id(6)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    found = load_tokenizer(path)
+    assert found.markers == Markers(4, frozenset([5, 6]), frozenset([4, 5, 6]))
+    assert found.encode("ab<tool> b") == [3, 6, 2, 1]
+    assert found.pattern == "llama3"
+    assert 7 not in found.vocab
+
+
+def test_a_llama2c_file_without_a_tokenizer_says_so(tmp_path):
+    export_model(TransformerLM(**SHAPE), tmp_path / "model.bin")
+    with pytest.raises(InputError, match=r"there is none beside it; put .* into model.bin.tokeni"):
+        load_bundle(tmp_path / "model.bin")
+    assert load_config(tmp_path / "model.bin").num_heads == 2
+
+
+def test_tokenizers_are_found_without_torch(tmp_path):
+    save_gguf(TransformerLM(**SHAPE), tmp_path / "model.gguf", tokenizer=tokenizer())
+    export_model(TransformerLM(**SHAPE), tmp_path / "folder", tokenizer=tokenizer())
+    program = f"""
+import sys
+sys.modules["torch"] = None  # importing it fails from now on
+from trafo.checkpoint.locate import load_tokenizer
+for name in ("model.gguf", "folder"):
+    print(load_tokenizer({str(tmp_path)!r} + "/" + name).encode("then"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{tokenizer().encode('then')}\n" * 2
