@@ -311,7 +311,7 @@ def test_more_merges_from_kept_counts_without_the_text(
     expected: tuple[dict[int, bytes], list[Pair]],
 ) -> None:
     small = train_bpe(corpus, 300, [END], work_dir=tmp_path / "work")
-    for way_to_read in ("sources.read_chunks", "chunks.read_stretch"):
+    for way_to_read in ("inputs.read_file", "chunks.read_range"):
         monkeypatch.setattr(f"trafo.tokenizer.reading.{way_to_read}", fail_to_read)
     large = train_bpe(corpus, VOCAB_SIZE, [END], work_dir=tmp_path / "work")
     assert large[1][: len(small[1])] == small[1]

@@ -91,9 +91,9 @@ def _text(options: Options) -> Path:
 
     if options.text is None:
         return build_corpus(options.out)
-    from trafo.tokenizer import expand_paths
+    from trafo.tokenizer import open_inputs
 
-    return expand_paths(options.text)[0]
+    return open_inputs(options.text).files[0].path
 
 
 def _config(options: Options, text: Path) -> TrainConfig:

@@ -9,15 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from trafo.errors import InputError
-from trafo.tokenizer.reading.files import read_chunks
+from trafo.tokenizer.reading.files import read_file
 
-_CHUNK = 1 << 20
+_READ_SIZE = 1 << 20
 
 
 def read_lines(path: str | Path) -> list[str]:
     """All lines without their ends; at least one."""
     path = Path(path)
-    data = b"".join(chunk.data for chunk in read_chunks(path, _CHUNK))
+    data = b"".join(data for data, _ in read_file(path, _READ_SIZE))
     if not data:
         raise InputError("is empty", where=str(path), hint="give a file with a sentence per line")
     lines = data.removesuffix(b"\n").split(b"\n")

@@ -18,10 +18,11 @@ from trafo.runtime.atomic import storage_errors
 from trafo.runtime.progress import progress
 from trafo.tokenizer import (
     END_OF_TEXT,
+    Inputs,
     TokenFile,
     Tokenizer,
     encode_files,
-    expand_paths,
+    open_inputs,
     train_tokenizer,
 )
 
@@ -75,35 +76,33 @@ def prepare(texts: Sequence[str], config: DataConfig, vocab_size: int) -> Datase
         content = None
     else:
         require(bool(texts), "no text to train on", "give a text file, or set data.tokens")
-        content = text_hash(texts)
-        tokenizer = _tokenizer(texts, config, vocab_size, content)
-        ids = _encode(tokenizer, texts, content, config.cache)
+        inputs = open_inputs(texts)
+        content = text_hash(inputs)
+        tokenizer = _tokenizer(inputs, config, vocab_size, content)
+        ids = _encode(tokenizer, inputs, content, config.cache)
     if config.validation:
-        held_out = _encode(tokenizer, config.validation, text_hash(config.validation), config.cache)
+        inputs = open_inputs(config.validation)
+        held_out = _encode(tokenizer, inputs, text_hash(inputs), config.cache)
         return Dataset(tokenizer, ids, held_out, content)
     split = len(ids) - max(1, round(len(ids) * config.held_out))
     return Dataset(tokenizer, ids[:split], ids[split:], content)
 
 
-def text_hash(texts: Sequence[str]) -> str:
+def text_hash(inputs: Inputs) -> str:
     """The same for the same bytes in the same order, whatever the files are called."""
     digest = hashlib.blake2b(digest_size=16)
-    paths = expand_paths(texts)
-    total = sum(path.stat().st_size for path in paths)
-    with progress("reading", total=total, unit="MB", scale=1e6) as bar:
-        for path in paths:
+    with progress("reading", total=inputs.size, unit="MB", scale=1e6) as bar:
+        for file in inputs.files:
             # The kind of file decides how its bytes are read.
-            digest.update(f"{path.suffix} {path.stat().st_size}\n".encode())
-            with storage_errors(path, "reading"), path.open("rb") as file:
-                while block := file.read(_READ):
-                    digest.update(block)
-                    bar.advance(len(block))
+            digest.update(f"{file.path.suffix} {file.size}\n".encode())
+            with storage_errors(file.path, "reading"), file.path.open("rb") as opened:
+                while data := opened.read(_READ):
+                    digest.update(data)
+                    bar.advance(len(data))
     return digest.hexdigest()
 
 
-def _tokenizer(
-    texts: Sequence[str], config: DataConfig, vocab_size: int, content: str
-) -> Tokenizer:
+def _tokenizer(inputs: Inputs, config: DataConfig, vocab_size: int, content: str) -> Tokenizer:
     if config.tokenizer is not None:
         return Tokenizer.load(config.tokenizer)
     settings = json.dumps([content, vocab_size, config.pattern, END_OF_TEXT])
@@ -111,21 +110,21 @@ def _tokenizer(
     folder = config.cache / f"tokenizer-{key}"
     if not (folder / "tokenizer.json").is_file():
         _make(config.cache)
-        training = train_tokenizer(texts, vocab_size, [END_OF_TEXT], pattern=config.pattern)
+        training = train_tokenizer(inputs, vocab_size, [END_OF_TEXT], pattern=config.pattern)
         Tokenizer.from_parts(training.parts).save(folder)
     return Tokenizer.load(folder)
 
 
-def _encode(tokenizer: Tokenizer, texts: Sequence[str], content: str, cache: Path) -> TokenArray:
+def _encode(tokenizer: Tokenizer, inputs: Inputs, content: str, cache: Path) -> TokenArray:
     _make(cache)
     path = cache / f"{content[:16]}-{tokenizer.hash[:16]}.tokens"
     # Found by its content: where the text was when the file was made does not matter.
     if path.with_name(path.name + ".json").is_file():
         tokens = TokenFile.open(path, tokenizer.hash)
     else:
-        tokens = encode_files(tokenizer, texts, path, end_of_document=_end_of_document(tokenizer))
+        tokens = encode_files(tokenizer, inputs, path, end_of_document=_end_of_document(tokenizer))
     if not tokens.manifest.num_bytes:
-        raise InputError("the text is empty", where=str(texts[0]))
+        raise InputError("the text is empty", where=str(inputs.files[0].path))
     return tokens.ids
 
 

@@ -91,7 +91,7 @@ def _write(path: Path, mode: str) -> Iterator[IO[bytes] | IO[str]]:
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
-        _sync(target.parent)
+        sync(target.parent)
 
 
 def _open_new(path: Path, mode: str) -> IO[bytes] | IO[str]:
@@ -142,7 +142,7 @@ def _move_into_place(temporary: Path, target: Path) -> None:
         temporary.rename(target)
     else:
         exchange(temporary, target)
-    _sync(target.parent)
+    sync(target.parent)
 
 
 def remove_leftovers(path: str | Path) -> None:
@@ -173,12 +173,12 @@ def _concerns(error: OSError, ours: list[Path]) -> bool:
 
 def _sync_tree(folder: Path) -> None:
     for inside in folder.rglob("*"):
-        _sync(inside)
-    _sync(folder)
+        sync(inside)
+    sync(folder)
 
 
-def _sync(path: Path) -> None:
-    """Force a file, or the list of names in a folder, to disk."""
+def sync(path: Path) -> None:
+    """Force a file, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

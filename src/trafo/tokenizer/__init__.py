@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trafo.tokenizer.formats.spec import END_OF_TEXT
-    from trafo.tokenizer.reading.sources import expand_paths
+    from trafo.tokenizer.reading.inputs import Inputs, open_inputs
     from trafo.tokenizer.token_files.encode_files import encode_files
     from trafo.tokenizer.token_files.token_file import TokenFile
     from trafo.tokenizer.tokenizer import Tokenizer
@@ -13,20 +13,22 @@ if TYPE_CHECKING:
 
 __all__ = [
     "END_OF_TEXT",
+    "Inputs",
     "TokenFile",
     "Tokenizer",
     "encode_files",
-    "expand_paths",
+    "open_inputs",
     "train_bpe",
     "train_tokenizer",
 ]
 
 _HOMES = {
     "END_OF_TEXT": "formats.spec",
+    "Inputs": "reading.inputs",
     "TokenFile": "token_files.token_file",
     "Tokenizer": "tokenizer",
     "encode_files": "token_files.encode_files",
-    "expand_paths": "reading.sources",
+    "open_inputs": "reading.inputs",
     "train_bpe": "train",
     "train_tokenizer": "train",
 }

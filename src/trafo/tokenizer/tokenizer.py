@@ -13,7 +13,7 @@ from __future__ import annotations
 import codecs
 import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -27,12 +27,7 @@ from trafo.tokenizer.formats.spec import TokenizerParts, content_hash, with_spec
 from trafo.tokenizer.kernels.arrays import Bytes, Ids, Specials
 from trafo.tokenizer.kernels.bpe import SHORT
 from trafo.tokenizer.kernels.encode import SLACK
-from trafo.tokenizer.reading.workers import (
-    OrderedSpace,
-    default_workers,
-    map_in_order,
-    map_in_threads,
-)
+from trafo.tokenizer.reading.workers import Pool, default_workers, map_in_order
 from trafo.tokenizer.words.cutter import Cutter
 from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import NO_SPECIALS, SpecialFinder
@@ -40,7 +35,7 @@ from trafo.tokenizer.words.specials import NO_SPECIALS, SpecialFinder
 SpecialPolicy = Literal["allow", "ignore", "refuse"]
 
 _STEP = BUFFER // 8  # characters of a text that are taken in at a time
-_PIECE = 1 << 20  # bytes of a long text that one thread encodes at a time
+_CHUNK = 1 << 20  # bytes of a long text that one thread encodes at a time
 
 
 class Tokenizer:
@@ -96,7 +91,8 @@ class Tokenizer:
         self._vocab_size = max(parts.vocab, default=-1) + 1
         self._finder = SpecialFinder(list(parts.special_tokens))
         self._merges = Merges.from_parts(parts)
-        self._idle = [self.new_encoder()]
+        special_ids = list(parts.special_tokens.values())
+        self._encoders = Pool(lambda: Encoder(self.pattern, self._merges, special_ids))
         self._load_kernels()
 
     def _load_kernels(self) -> None:
@@ -107,18 +103,9 @@ class Tokenizer:
                 pending = bytearray(text.encode())
                 self._encode_certain(pending, self.new_cutter(), "allow", is_end=is_end)
 
-    def new_encoder(self) -> Encoder:
-        """An encoder with a cache of its own, for one thread."""
-        return Encoder(self.pattern, self._merges, list(self.special_tokens.values()))
-
-    @contextmanager
-    def encoder(self) -> Iterator[Encoder]:
+    def encoder(self) -> AbstractContextManager[Encoder]:
         """An encoder that no other thread uses meanwhile; its cache is kept for the next user."""
-        encoder = self._take_encoder()
-        try:
-            yield encoder
-        finally:
-            self._idle.append(encoder)
+        return self._encoders.borrow()
 
     def new_cutter(self, special: SpecialPolicy = "allow") -> Cutter:
         """Finds where a long text may be cut in pieces that are encoded apart; for one thread."""
@@ -163,12 +150,12 @@ class Tokenizer:
             return _as_list(self._encode_long(text, special))
         data = np.frombuffer(raw, np.uint8)
         specials = self._find_specials(text, data, special)
-        encoder = self._take_encoder()
+        encoder = self._encoders.take()
         try:
             count = encoder.encode(data, 0, len(raw), specials, encoder.buffer)
             return _as_list(encoder.buffer[:count])
         finally:
-            self._idle.append(encoder)
+            self._encoders.give_back(encoder)
 
     def encode_array(self, text: str, special: SpecialPolicy = "allow") -> Ids:
         """The ids of a text as an array of uint32; a long text is encoded by all cores."""
@@ -182,9 +169,7 @@ class Tokenizer:
         """The ids of each text, on all cores."""
         workers = default_workers()
         groups = [texts[i::workers] for i in range(workers)]
-        ids = map_in_threads(
-            lambda group: [self.encode(t, special) for t in group], groups, workers
-        )
+        ids = map_in_order(lambda group: [self.encode(t, special) for t in group], groups, workers)
         result: list[list[int]] = [[]] * len(texts)
         for i, encoded in enumerate(ids):
             result[i::workers] = encoded
@@ -219,40 +204,32 @@ class Tokenizer:
         data = np.frombuffer(bytes(pending), np.uint8)
         end, specials = cutter.cut(data, 0, len(data), is_end=is_end)
         self._check_refused(specials, special)
-        encoder = self._take_encoder()
+        encoder = self._encoders.take()
         try:
             room = encoder.buffer if end <= BUFFER else np.empty(end + SLACK, np.uint32)
             count = encoder.encode(data, 0, end, specials, room)
             return _as_list(room[:count]), end
         finally:
-            self._idle.append(encoder)
+            self._encoders.give_back(encoder)
 
     def _encode_long(self, text: str, special: SpecialPolicy) -> Ids:
-        """Cut a long text into pieces, encode them side by side, and put the ids in order."""
+        """Cut a long text into chunks, encode them side by side, and put the ids in order."""
         data = _utf8_view(text)
         ids = np.empty(len(data), np.uint32)
-        space = OrderedSpace()
+        count = 0
 
-        def encode(piece: tuple[int, tuple[int, int, Specials]]) -> None:
-            number, (start, stop, specials) = piece
-            with space.failing_together(), self.encoder() as encoder:
-                self._check_refused(specials, special)
-                found = encoder.encode_piece(data, start, stop, specials)
-                offset = space.reserve(number, len(found))
-                ids[offset : offset + len(found)] = found
+        def encode(chunk: tuple[int, int, Specials]) -> Ids:
+            start, stop, specials = chunk
+            self._check_refused(specials, special)
+            with self.encoder() as encoder:
+                return encoder.encode_chunk(data, start, stop, specials).copy()
 
-        pieces = enumerate(_pieces(data, self.new_cutter(special)))
-        for _ in map_in_order(encode, pieces, default_workers()):
-            pass
-        ids.resize(space.size, refcheck=False)  # gives the rest of the memory back without a copy
+        chunks = _chunks(data, self.new_cutter(special))
+        for found in map_in_order(encode, chunks, default_workers()):
+            ids[count : count + len(found)] = found
+            count += len(found)
+        ids.resize(count, refcheck=False)  # gives the rest of the memory back without a copy
         return ids
-
-    def _take_encoder(self) -> Encoder:
-        """An encoder that no other thread uses, until it is put back among the idle ones."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return self.new_encoder()
 
     # Special tokens in the text
 
@@ -355,14 +332,14 @@ _as_utf8.argtypes = [ctypes.py_object, ctypes.POINTER(ctypes.c_ssize_t)]
 _as_utf8.restype = ctypes.c_void_p
 
 
-def _pieces(data: Bytes, cutter: Cutter) -> Iterator[tuple[int, int, Specials]]:
-    """Stretches of about a megabyte that can be encoded apart: start, stop, special tokens."""
-    start, size = 0, _PIECE
+def _chunks(data: Bytes, cutter: Cutter) -> Iterator[tuple[int, int, Specials]]:
+    """Chunks of about a megabyte that can be encoded apart: start, stop, special tokens."""
+    start, size = 0, _CHUNK
     while start < len(data):
         stop = min(start + size, len(data))
         end, specials = cutter.cut(data, start, stop, is_end=stop == len(data))
         if end > start:
             yield start, end, specials
-            start, size = end, _PIECE
+            start, size = end, _CHUNK
         else:
             size *= 2

@@ -7,7 +7,7 @@ the same text only once for any number of vocabulary sizes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from trafo.runtime.progress import progress
 from trafo.runtime.sizes import format_size
 from trafo.tokenizer.counting.counter import (
     WordCounter,
-    WordCounts,
+    WordTotals,
     concatenate_counts,
     merge_counts,
 )
@@ -32,11 +32,11 @@ from trafo.tokenizer.counting.store import CountStore
 from trafo.tokenizer.formats.spec import TokenizerParts
 from trafo.tokenizer.kernels.utf8 import first_invalid
 from trafo.tokenizer.merging.merger import Merge, Merger
-from trafo.tokenizer.merging.rounds import merge_in_rounds, merging_memory
+from trafo.tokenizer.merging.rounds import Partitions, merge_in_rounds, merging_memory
 from trafo.tokenizer.patterns import pattern_regex
-from trafo.tokenizer.reading.chunks import Chunker
+from trafo.tokenizer.reading.chunks import CHUNK_SIZE, Chunker
+from trafo.tokenizer.reading.inputs import Inputs, Paths, open_inputs
 from trafo.tokenizer.reading.records import Errors
-from trafo.tokenizer.reading.sources import BLOCK_SIZE, Paths, fingerprint, open_sources
 from trafo.tokenizer.reading.workers import at_least_one, checked_workers
 from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import SpecialFinder
@@ -58,7 +58,7 @@ class Training:
 
 
 def train_bpe(
-    input_path: Paths, vocab_size: int, special_tokens: Sequence[str] = (), **options: Any
+    input_path: Paths | Inputs, vocab_size: int, special_tokens: Sequence[str] = (), **options: Any
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
     """Learn byte-level BPE: ids 0..255 are the bytes, then the merges, then the special tokens.
 
@@ -69,19 +69,19 @@ def train_bpe(
 
 
 def train_tokenizer(
-    inputs: Paths,
+    inputs: Paths | Inputs,
     vocab_size: int,
     special_tokens: Sequence[str] = (),
     *,
     pattern: str = "gpt2",
     num_workers: int | None = None,
-    chunk_size: int = BLOCK_SIZE,
+    chunk_size: int = CHUNK_SIZE,
     field: str = "text",
     errors: Errors = "strict",
     max_memory: int | None = None,
     work_dir: str | Path | None = None,
 ) -> Training:
-    """Train on files, folders or globs; see `sources.py` for the formats.
+    """Train on files, folders or globs; see `reading/inputs.py` for the formats.
 
     `field` names the text in JSON lines and Parquet. `errors="replace"` reads U+FFFD where a file
     is not UTF-8. `max_memory`, in bytes, is how much training may take beyond the program itself.
@@ -94,8 +94,8 @@ def train_tokenizer(
     chunk_size = at_least_one("chunk_size", chunk_size)
     if max_memory is not None:
         workers, chunk_size = _smaller(workers, chunk_size, max_memory)
-    sources = open_sources(inputs, field, errors)
-    chunker = Chunker(pattern, SpecialFinder(special_tokens), errors, chunk_size)
+    inputs = open_inputs(inputs, field, errors)
+    chunker = Chunker(inputs, pattern, SpecialFinder(special_tokens), chunk_size)
     timer = PhaseTimer()
     with timer.phase("loading kernels"):
         _load_kernels(pattern)
@@ -104,59 +104,65 @@ def train_tokenizer(
             work_dir = stack.enter_context(TemporaryDirectory(prefix="trafo-counts-"))
         store = None
         if work_dir is not None:
-            key = _key(inputs, pattern, special_tokens, field, errors)
+            # The counts do not depend on the order of the special tokens.
+            key = deciding_facts(inputs, pattern, sorted(special_tokens))
             store = stack.enter_context(CountStore(Path(work_dir), key))
         most_memory = None if max_memory is None else max_memory // 8
-        counter = FileCounter(sources, chunker, pattern, workers, store, most_memory)
-        total = sum(source.size for source in sources)
+        counter = FileCounter(chunker, pattern, workers, store, most_memory)
         with (
             timer.phase("counting"),
-            progress("counting words", total=total, unit="MB", scale=1e6) as bar,
+            progress("counting words", total=inputs.size, unit="MB", scale=1e6) as bar,
         ):
             counter.run(bar.advance)
-            counts = _Counts.of(counter, store)
+            partitions, totals = _counts(counter, store)
         with (
             timer.phase("merging"),
             progress("merging pairs", total=num_merges, unit="merges") as bar,
         ):
-            merges = counts.merges(num_merges, max_memory, bar.advance)
+            merges = _merges(partitions, totals, num_merges, max_memory, bar.advance)
     return Training(
         parts=_parts(merges, special_tokens, pattern),
         seconds=timer.seconds,
         peak_memory=peak_memory(),
-        num_bytes=counter.position.num_bytes,
-        num_distinct_words=counts.num_distinct,
-        num_words=counts.num_words,
+        num_bytes=counter.num_bytes,
+        num_distinct_words=totals.num_distinct,
+        num_words=totals.num_words,
     )
 
 
-@dataclass(frozen=True)
-class _Counts:
-    """The words counted, in memory or in a store, and their numbers."""
+def deciding_facts(inputs: Inputs, pattern: str, special_tokens: Sequence[str]) -> dict[str, Any]:
+    """Everything that decides a training, but the size of the vocabulary.
 
-    parts: Callable[[], Iterable[WordCounts]]
-    num_distinct: int
-    num_words: int
-    num_bytes: int
+    A smaller vocabulary is a prefix of a larger one, and both come from the same counts.
+    """
+    return {
+        **inputs.identity(),
+        "pattern": pattern_regex(pattern),
+        "special_tokens": list(special_tokens),
+    }
 
-    @classmethod
-    def of(cls, counter: FileCounter, store: CountStore | None) -> _Counts:
-        if store is not None:
-            store.join_runs()
-            parts: Callable[[], Iterable[WordCounts]] = store.parts
-        else:
-            words = merge_counts(each.export() for each in counter.counters)
-            parts = lambda: [words]  # noqa: E731
-        sizes = [(len(part), int(part.counts.sum()), len(part.text)) for part in parts()]
-        return cls(parts, *map(sum, zip(*sizes, strict=True)))
 
-    def merges(
-        self, num_merges: int, max_memory: int | None, advance: Callable[[int], None]
-    ) -> list[Merge]:
-        needed = merging_memory(self.num_bytes, self.num_distinct, num_merges)
-        if max_memory is not None and needed > 3 * max_memory // 4:
-            return merge_in_rounds(self.parts, num_merges, max_memory, advance)
-        return Merger(concatenate_counts(self.parts()), num_merges).run(advance)
+def _counts(counter: FileCounter, store: CountStore | None) -> tuple[Partitions, WordTotals]:
+    """The words counted, in memory or in a store, and how many they are."""
+    if store is not None:
+        store.join_runs()
+        return store.partitions, store.totals()
+    words = merge_counts(each.export() for each in counter.counters)
+    return lambda: [words], words.totals()
+
+
+def _merges(
+    partitions: Partitions,
+    totals: WordTotals,
+    num_merges: int,
+    max_memory: int | None,
+    advance: Callable[[int], None],
+) -> list[Merge]:
+    """All at once if the words fit into the memory allowed, else in rounds."""
+    needed = merging_memory(totals.num_bytes, totals.num_distinct, num_merges)
+    if max_memory is not None and needed > 3 * max_memory // 4:
+        return merge_in_rounds(partitions, num_merges, max_memory, advance)
+    return Merger(concatenate_counts(partitions()), num_merges).run(advance)
 
 
 def _load_kernels(pattern: str) -> None:
@@ -190,19 +196,6 @@ def _num_merges(vocab_size: int, special_tokens: Sequence[str]) -> int:
             hint=f"{NUM_BYTES} bytes and {len(special_tokens)} special tokens need {smallest:,}",
         )
     return vocab_size - smallest
-
-
-def _key(
-    inputs: Paths, pattern: str, special_tokens: Sequence[str], field: str, errors: Errors
-) -> dict[str, Any]:
-    """All that decides the counts."""
-    return {
-        "inputs": fingerprint(inputs),
-        "pattern": pattern_regex(pattern),
-        "special_tokens": sorted(special_tokens),
-        "field": field,
-        "errors": errors,
-    }
 
 
 def _parts(

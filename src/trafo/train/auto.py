@@ -21,7 +21,7 @@ from trafo.models import TransformerLMConfig
 from trafo.optim.config import OptimizerConfig, ScheduleConfig
 from trafo.runtime.console import say
 from trafo.runtime.sizes import format_duration, format_size, parse_duration
-from trafo.tokenizer import TokenFile, Tokenizer, expand_paths
+from trafo.tokenizer import TokenFile, Tokenizer, open_inputs
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import is_first_process
 
@@ -153,7 +153,7 @@ def _measure(asked: TrainConfig) -> Text:
         about = TokenFile.open(asked.data.tokens).manifest
         return Text(about.num_bytes, about.vocab_size, about.num_tokens)
     require(bool(asked.text), "no text to train on", "give a text file: trafo train FILE")
-    num_bytes = sum(path.stat().st_size for path in expand_paths(asked.text))
+    num_bytes = open_inputs(asked.text).size
     if asked.data.tokenizer is None:
         return Text(num_bytes)
     return Text(num_bytes, Tokenizer.load(asked.data.tokenizer).vocab_size)

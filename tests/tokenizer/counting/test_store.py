@@ -14,8 +14,8 @@ import pytest
 
 from trafo.errors import FormatError, StorageError
 from trafo.tokenizer.counting.counter import WordCounter
-from trafo.tokenizer.counting.store import NUM_PARTS, CountStore
-from trafo.tokenizer.reading.positions import Position
+from trafo.tokenizer.counting.store import NUM_PARTITIONS, CountStore
+from trafo.tokenizer.reading.chunks import START, Position
 from trafo.tokenizer.train import train_bpe
 from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import NO_SPECIALS
@@ -44,13 +44,13 @@ def expected(*texts: list[str]) -> Counter[bytes]:
 
 
 def total(store: CountStore) -> Counter[bytes]:
-    """All parts, none of which may share a word with another."""
+    """All partitions, none of which may share a word with another."""
     counts: Counter[bytes] = Counter()
-    parts = list(store.parts())
-    assert len(parts) == NUM_PARTS
-    for part in parts:
-        assert not counts.keys() & part.to_dict().keys()
-        counts.update(part.to_dict())
+    partitions = [words.to_dict() for words in store.partitions()]
+    assert len(partitions) == NUM_PARTITIONS
+    for partition in partitions:
+        assert not counts.keys() & partition.keys()
+        counts.update(partition)
     return counts
 
 
@@ -62,28 +62,30 @@ def test_runs_of_several_counters_add_up(tmp_path: Path) -> None:
     texts = [words(seed) for seed in range(4)]
     with CountStore(tmp_path, KEY) as store:
         first = [counter_of(texts[0]), counter_of(texts[1])]
-        store.add_run(first, Position(0, 10, 10))
+        store.add_run(first, Position(0, 10), 10)
         assert [len(counter) for counter in first] == [0, 0]
-        store.add_run([counter_of(texts[2])], Position(0, 20, 20))
+        store.add_run([counter_of(texts[2])], Position(0, 20), 20)
         assert total(store) == expected(*texts[:3])
         assert names(tmp_path) == {"run-0000", "run-0001"}
     with CountStore(tmp_path, KEY) as store:  # another process goes on
-        assert store.position == Position(0, 20, 20)
-        store.add_run([counter_of(texts[3])], Position(1, 0, 30).at_end())
+        assert (store.position, store.num_bytes) == (Position(0, 20), 20)
+        store.add_run([counter_of(texts[3])], Position(1), 30)
         store.join_runs()
-        assert total(store) == expected(*texts)
+        counts = expected(*texts)
+        assert total(store) == counts
+        assert store.totals() == (len(counts), counts.total(), sum(map(len, counts)))
         assert len(names(tmp_path)) == 1
     with CountStore(tmp_path, KEY) as store:
-        assert store.position == Position(1, 0, 30, is_complete=True)
+        assert (store.position, store.num_bytes) == (Position(1), 30)
         assert total(store) == expected(*texts)
 
 
-def test_words_are_spread_over_the_parts(tmp_path: Path) -> None:
+def test_words_are_spread_over_the_partitions(tmp_path: Path) -> None:
     with CountStore(tmp_path, KEY) as store:
-        store.add_run([counter_of(words(0, 20_000))], Position(0, 1, 1))
-        sizes = [len(part) for part in store.parts()]
-    assert min(sizes) > 0.5 * sum(sizes) / NUM_PARTS
-    assert max(sizes) < 2 * sum(sizes) / NUM_PARTS
+        store.add_run([counter_of(words(0, 20_000))], Position(0, 1), 1)
+        sizes = [len(words) for words in store.partitions()]
+    assert min(sizes) > 0.5 * sum(sizes) / NUM_PARTITIONS
+    assert max(sizes) < 2 * sum(sizes) / NUM_PARTITIONS
 
 
 def test_a_run_that_is_not_in_the_manifest_is_swept_away(
@@ -91,10 +93,10 @@ def test_a_run_that_is_not_in_the_manifest_is_swept_away(
 ) -> None:
     text = words(1)
     with CountStore(tmp_path, KEY) as store:
-        store.add_run([counter_of(text)], Position(0, 10, 10))
+        store.add_run([counter_of(text)], Position(0, 10), 10)
         monkeypatch.setattr(CountStore, "_write_manifest", lambda self: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            store.add_run([counter_of(text)], Position(0, 20, 20))
+            store.add_run([counter_of(text)], Position(0, 20), 20)
         with pytest.raises(ZeroDivisionError):
             store.join_runs()
     monkeypatch.undo()
@@ -111,35 +113,70 @@ def test_a_run_that_is_not_in_the_manifest_is_swept_away(
 )
 def test_without_a_manifest_of_ours_it_starts_anew(tmp_path: Path, manifest: bytes | None) -> None:
     with CountStore(tmp_path, KEY) as store:
-        store.add_run([counter_of(words(1))], Position(0, 10, 10))
+        store.add_run([counter_of(words(1))], Position(0, 10), 10)
     if manifest is not None:
         (tmp_path / "manifest.json").write_bytes(manifest)
     with CountStore(tmp_path, KEY if manifest is not None else KEY | {"pattern": "y"}) as store:
-        assert store.position == Position()
+        assert store.position == START
         assert names(tmp_path) == set()
 
 
 def test_other_files_in_the_folder_stay(tmp_path: Path) -> None:
-    for name in ("mine.txt", "run-x.part-y.npy", "run-0001.part-00.npy.bak"):
+    for name in ("mine.txt", "run-x.counts", "run-0001.counts.bak"):
         (tmp_path / name).write_text("mine")
     with CountStore(tmp_path, KEY):
         pass
-    assert {"mine.txt", "run-x.part-y.npy", "run-0001.part-00.npy.bak"} <= {
+    assert {"mine.txt", "run-x.counts", "run-0001.counts.bak"} <= {
         path.name for path in tmp_path.iterdir()
     }
 
 
-@pytest.mark.parametrize("size", [0, 50, 200])
+@pytest.mark.parametrize("size", [0, 50, 2000])
 def test_a_damaged_run(tmp_path: Path, size: int) -> None:
     with CountStore(tmp_path, KEY) as store:
-        store.add_run([counter_of(words(1))], Position(0, 10, 10))
-        path = tmp_path / "run-0000.part-00.npy"
+        store.add_run([counter_of(words(1))], Position(0, 10), 10)
+        path = tmp_path / "run-0000.counts"
         path.write_bytes(path.read_bytes()[:size])
-        with pytest.raises(FormatError, match=r"part-00\.npy: is damaged; delete its folder"):
-            list(store.parts())
+        with pytest.raises(FormatError, match=r"run-0000\.counts: is damaged; delete its folder"):
+            list(store.partitions())
         path.unlink()
         with pytest.raises(StorageError, match="no such file"):
-            list(store.parts())
+            list(store.partitions())
+
+
+def test_a_run_is_on_disk_before_the_manifest_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power failure, whatever was synced before it is there, and nothing else may be."""
+    calls: list[tuple[str, str]] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def noting_fsync(descriptor: int) -> None:
+        calls.append(("fsync", Path(f"/proc/self/fd/{descriptor}").readlink().name))
+        fsync(descriptor)
+
+    def noting_replace(path: Path, target: Path) -> Path:
+        calls.append(("rename", target.name))
+        return replace(path, target)
+
+    with CountStore(tmp_path, KEY) as store:
+        monkeypatch.setattr(os, "fsync", noting_fsync)
+        monkeypatch.setattr(Path, "replace", noting_replace)
+        store.add_run([counter_of(words(1))], Position(0, 10), 10)
+        store.add_run([counter_of(words(2))], Position(0, 20), 20)
+        store.join_runs()
+    names = [
+        (what, ".manifest.tmp" if name.startswith(".manifest") else name) for what, name in calls
+    ]
+    for number in range(3):
+        assert names[5 * number : 5 * number + 5] == [
+            ("fsync", f"run-{number:04}.counts"),
+            ("fsync", tmp_path.name),
+            ("fsync", ".manifest.tmp"),
+            ("rename", "manifest.json"),
+            ("fsync", tmp_path.name),
+        ]
+    assert len(names) == 15
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
@@ -196,8 +233,8 @@ def test_a_full_disk(small_disk: Path, tmp_path: Path, monkeypatch: pytest.Monke
     work = small_disk / "work"
     with pytest.raises(StorageError, match=r"no space left on device while writing.*run again"):
         train_bpe(path, 300, work_dir=work, chunk_size=10_000)
-    position = json.loads((work / "manifest.json").read_text())["position"]
-    assert position["num_bytes"] > 0  # what was saved before is not lost
+    manifest = json.loads((work / "manifest.json").read_text())
+    assert manifest["num_bytes"] > 0  # what was saved before is not lost
     (small_disk / "rubbish").unlink()
     monkeypatch.undo()
     assert train_bpe(path, 300, work_dir=work) == train_bpe(path, 300)

@@ -2,7 +2,7 @@
 
 import gzip
 import json
-import time
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trafo.errors import InputError
+from trafo.tokenizer.kernels.arrays import Bytes, Specials
 from trafo.tokenizer.patterns import PATTERN_NAMES, split_words
-from trafo.tokenizer.reading.chunks import Chunk, Chunker, UnreadChunk
-from trafo.tokenizer.reading.positions import Position, Read, disk_bytes_before, read_all
-from trafo.tokenizer.reading.sources import open_sources
+from trafo.tokenizer.reading.chunks import START, Chunk, Chunker, Position
+from trafo.tokenizer.reading.inputs import open_inputs
 from trafo.tokenizer.reference import split_specials
+from trafo.tokenizer.words.cutter import Cutter
 from trafo.tokenizer.words.specials import SpecialFinder
 
 SPECIALS = ["<|e|>", "<|e|><|e|>"]
@@ -38,6 +39,10 @@ def text_of(chunk: Chunk) -> str:
     return chunk.data.tobytes().decode()
 
 
+def chunks_of(chunker: Chunker, start: Position = START) -> list[Chunk]:
+    return [chunker.read(planned) for planned in chunker.plan(start)]
+
+
 @pytest.mark.parametrize("pattern", [*PATTERN_NAMES, r"\w+|\W"])
 @settings(deadline=None, max_examples=50)
 @given(text=st.lists(PIECES, max_size=20).map("".join), chunk_size=st.integers(1, 40))
@@ -46,26 +51,25 @@ def test_the_words_of_the_chunks_are_those_of_the_text(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "chunks.txt"
     path.write_bytes(text.encode())
-    chunker = Chunker(pattern, SpecialFinder(SPECIALS), chunk_size=chunk_size)
-    [source] = open_sources(path)
-    chunks = list(chunker.chunks(source))
+    chunks = chunks_of(Chunker(open_inputs(path), pattern, SpecialFinder(SPECIALS), chunk_size))
     assert [word for chunk in chunks for word in words_of(text_of(chunk), pattern)] == words_of(
         text, pattern
     )
-    assert [chunk.is_last for chunk in chunks] == [False] * (len(chunks) - 1) + [True] * bool(text)
+    assert [chunk.plan.is_last for chunk in chunks] == [False] * (len(chunks) - 1) + [True] * bool(
+        text
+    )
     for chunk in chunks:  # the special tokens of each, and at the very end that of the document
         data = text_of(chunk).encode()
         found = [data[a:b].decode() for a, b, number in chunk.specials.tolist() if number < 2]
         assert found == [p for p in split_specials(text_of(chunk), SPECIALS) if p in SPECIALS]
         ends = [a for a, _, number in chunk.specials.tolist() if number == 2]
-        assert ends == ([len(data)] if chunk.is_last else [])
+        assert ends == ([len(data)] if chunk.plan.is_last else [])
 
 
-def summary(reads: list[Read]) -> tuple[bytes, list[list[int]]]:
+def summary(chunks: list[Chunk]) -> tuple[bytes, list[list[int]]]:
     """All text, and the places of the special tokens and of the documents' ends in it."""
     text, specials = b"", []
-    for read in reads:
-        chunk = read.chunk.read()
+    for chunk in chunks:
         specials += [[len(text) + a, len(text) + b, i] for a, b, i in chunk.specials.tolist()]
         text += chunk.data.tobytes()
     return text, specials
@@ -76,11 +80,13 @@ def summary(reads: list[Read]) -> tuple[bytes, list[list[int]]]:
     files=st.lists(st.lists(PIECES, max_size=8), min_size=1, max_size=3),
     form=st.sampled_from(["txt", "txt.gz", "jsonl"]),
     chunk_size=st.integers(1, 60),
+    other_size=st.integers(1, 60),
 )
 def test_reading_goes_on_from_every_position(
     files: list[list[str]],
     form: str,
     chunk_size: int,
+    other_size: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("reading")
@@ -88,62 +94,72 @@ def test_reading_goes_on_from_every_position(
         lines = [json.dumps({"text": record}) + "\n" for record in records]
         data = "".join(lines if form == "jsonl" else records).encode()
         (folder / f"{i}.{form}").write_bytes(gzip.compress(data) if form == "txt.gz" else data)
-    sources = open_sources(folder)
-    chunker = Chunker("gpt2", SpecialFinder(SPECIALS), chunk_size=chunk_size)
-    reads = list(read_all(sources, chunker, Position()))
-    assert b"".join(read.chunk.read().data.tobytes() for read in reads).decode() == "".join(
-        record for records in files for record in records
-    )
-    assert sum(read.disk_bytes for read in reads) <= sum(source.size for source in sources)
-    done = 0
-    for i, read in enumerate(reads):
-        done += len(read.chunk.read().data)
-        assert read.position.num_bytes == done
-        again = list(read_all(sources, chunker, read.position))
-        assert summary(again) == summary(reads[i + 1 :])  # the chunks may be others
-        assert again[-1:] == [] or again[-1].position == reads[-1].position
-    assert not list(read_all(sources, chunker, Position().at_end()))
-    whole = sum(source.size for source in sources)
-    assert disk_bytes_before(sources, Position().at_end()) == whole
+    inputs = open_inputs(folder)
+    chunker = Chunker(inputs, "gpt2", SpecialFinder(SPECIALS), chunk_size)
+    chunks = chunks_of(chunker)
+    assert "".join(map(text_of, chunks)) == "".join(chain.from_iterable(files))
+    # Resumed with another chunk size, too, nothing is lost, doubled or joined.
+    other = Chunker(inputs, "gpt2", SpecialFinder(SPECIALS), other_size)
+    disk_bytes = 0
+    for i, chunk in enumerate(chunks):
+        disk_bytes += chunk.plan.disk_bytes
+        at = chunk.plan.next
+        assert disk_bytes <= chunker.disk_bytes_before(at) <= inputs.size
+        assert summary(chunks_of(other, at)) == summary(chunks[i + 1 :])
+    assert not chunks_of(chunker, chunker.end)
+    assert chunker.disk_bytes_before(chunker.end) == inputs.size
 
 
-@pytest.mark.parametrize("text", ["a" * 3_000_000, " " * 3_000_000, "中" * 1_000_000])
+@pytest.mark.parametrize("text", ["a" * 300_000, " " * 300_000, "中" * 100_000])
 @pytest.mark.parametrize("pattern", ["gpt2", "none"])
 def test_a_text_without_a_safe_place_takes_linear_time(
-    tmp_path: Path, text: str, pattern: str
+    tmp_path: Path, text: str, pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Thousands of blocks, none of which can be cut: looking at all each time takes minutes."""
+    """Hundreds of reads, none of which can be cut: not all of them are looked at each time."""
     (tmp_path / "a.txt").write_text(text)
-    [source] = open_sources(tmp_path)
-    chunker = Chunker(pattern, SpecialFinder([]), chunk_size=1 << 10)
-    list(Chunker(pattern, SpecialFinder([])).chunks(source))  # loads the kernels
-    start = time.process_time()
-    chunks = list(chunker.chunks(source))
-    assert time.process_time() - start < 5
-    assert sum(len(chunk.data) for chunk in chunks) == len(text.encode())
+    looked_at = 0
+    cut = Cutter.cut
+
+    def counting(self: Cutter, data: Bytes, start: int, stop: int) -> tuple[int, Specials]:
+        nonlocal looked_at
+        looked_at += stop - start
+        return cut(self, data, start, stop)
+
+    monkeypatch.setattr(Cutter, "cut", counting)
+    chunks = chunks_of(Chunker(open_inputs(tmp_path), pattern, SpecialFinder([]), 1 << 10))
+    assert "".join(map(text_of, chunks)) == text
+    assert looked_at < 4 * len(text.encode())
 
 
-def test_most_of_a_plain_file_is_left_to_be_read_by_who_takes_it(tmp_path: Path) -> None:
+def test_most_of_a_plain_file_is_left_to_be_read_by_the_workers(tmp_path: Path) -> None:
     text = ("so it goes <|e|>" * 500 + "中" * 2000 + " and on" * 500).encode()
     (tmp_path / "a.txt").write_bytes(text)
-    [source] = open_sources(tmp_path)
-    chunker = Chunker("gpt2", SpecialFinder(SPECIALS), chunk_size=1 << 10)
-    plan = list(chunker.plan(source))
-    unread = [chunk for chunk in plan if isinstance(chunk, UnreadChunk)]
+    inputs = open_inputs(tmp_path)
+    chunker = Chunker(inputs, "gpt2", SpecialFinder(SPECIALS), 1 << 10)
+    plan = list(chunker.plan())
+    unread = [chunk for chunk in plan if chunk.raw is None]
     assert plan[: len(unread)] == unread
-    assert 7000 < sum(chunk.num_bytes for chunk in unread) < 8100  # up to where no blank is near
-    assert b"".join(chunk.read().data.tobytes() for chunk in plan) == text
-    assert len(list(Chunker("none", SpecialFinder([])).plan(source))) == 1
+    assert 7000 < unread[-1].end < 8100  # up to where no blank is near
+    assert b"".join(chunker.read(chunk).data.tobytes() for chunk in plan) == text
+    assert len(list(Chunker(inputs, "none", SpecialFinder([])).plan())) == 1
 
 
 def test_a_file_cut_off_while_being_read(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("word " * 1000)
-    [source] = open_sources(path)
-    first, *_ = Chunker("gpt2", SpecialFinder([]), chunk_size=2048).plan(source)
+    chunker = Chunker(open_inputs(path), "gpt2", SpecialFinder([]), 2048)
+    first, *_ = chunker.plan()
     path.write_text("word " * 100)
     with pytest.raises(InputError, match=r"a\.txt: ends at 500 bytes, though it had 2,0"):
-        first.read()
+        chunker.read(first)
+
+
+def test_damaged_text_does_not_fill_the_memory(tmp_path: Path) -> None:
+    """Text that is not UTF-8 may have no safe place; the planner says so after one read."""
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"\xff" * 100_000))
+    with pytest.raises(InputError, match=r"a\.txt\.gz: not UTF-8: byte 0xff at offset 0"):
+        next(Chunker(open_inputs(path), "gpt2", SpecialFinder([]), 1000).plan())
 
 
 def test_records_that_are_not_utf8(tmp_path: Path) -> None:
@@ -153,10 +169,10 @@ def test_records_that_are_not_utf8(tmp_path: Path) -> None:
     column = pyarrow.array(records, pyarrow.binary())
     column = pyarrow.Array.from_buffers(pyarrow.string(), len(records), column.buffers())
     parquet.write_table(pyarrow.table({"text": column}), tmp_path / "a.parquet")
-    [source] = open_sources(tmp_path)
     with pytest.raises(InputError, match=r"a\.parquet: not UTF-8: byte 0xe4 at offset 5"):
-        list(Chunker("gpt2", SpecialFinder([])).chunks(source))
-    [chunk] = Chunker("gpt2", SpecialFinder([]), "replace").chunks(source)
+        chunks_of(Chunker(open_inputs(tmp_path), "gpt2", SpecialFinder([])))
+    replacing = open_inputs(tmp_path, errors="replace")
+    [chunk] = chunks_of(Chunker(replacing, "gpt2", SpecialFinder([])))
     ends = np.cumsum([len(record.decode(errors="replace").encode()) for record in records])
     assert text_of(chunk) == "".join(record.decode(errors="replace") for record in records)
     assert chunk.specials[:, 0].tolist() == ends.tolist()

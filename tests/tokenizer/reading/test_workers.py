@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trafo.errors import InputError
-from trafo.tokenizer.reading.workers import checked_workers, default_workers, feed, map_in_order
+from trafo.tokenizer.reading.workers import Pool, checked_workers, default_workers, map_in_order
 
 PATIENCE = 20.0  # seconds until a test is taken for stuck
 
@@ -89,79 +89,35 @@ def test_errors_of_the_items_are_raised(num_workers: int) -> None:
         in_time(lambda: list(map_in_order(sleepy_square, Producer(100, 50), num_workers)))
 
 
-@pytest.mark.parametrize("num_consumers", [1, 2, 5])
-def test_every_item_is_consumed_once_each_consumer_in_one_thread(num_consumers: int) -> None:
-    eaten: list[list[tuple[int, int]]] = [[] for _ in range(num_consumers)]
-
-    def eats_into(plate: list[tuple[int, int]]) -> Callable[[int], None]:
-        return lambda number: plate.append((sleepy_square(number), threading.get_ident()))
-
-    in_time(lambda: feed(range(300), [eats_into(plate) for plate in eaten]))
-    squares = sorted(square for plate in eaten for square, _ in plate)
-    assert squares == [number * number for number in range(300)]
-    assert all(len({thread for _, thread in plate}) <= 1 for plate in eaten)
-
-
-@pytest.mark.parametrize("num_consumers", [1, 2, 5])
-def test_the_producer_waits_for_the_consumers(num_consumers: int) -> None:
-    producer = Producer(200)
-    consumed = 0
-    ahead: list[int] = []
-    lock = threading.Lock()
-
-    def consume(_: int) -> None:
-        nonlocal consumed
-        time.sleep(0.001)
-        with lock:
-            consumed += 1
-            ahead.append(producer.made - consumed)
-
-    in_time(lambda: feed(producer, [consume] * num_consumers))
-    assert consumed == 200
-    assert max(ahead) <= 2 * num_consumers + 1
-
-
-@pytest.mark.parametrize("num_consumers", [1, 2, 5])
-def test_the_error_of_a_consumer_ends_it(num_consumers: int) -> None:
-    producer = Producer(100_000)
-
-    def consume(number: int) -> None:
-        if number == 10:
-            raise LookupError("consumer")
-
-    with pytest.raises(LookupError, match="consumer"):
-        in_time(lambda: feed(producer, [consume] * num_consumers))
-    assert producer.made < 100_000
-
-
-@pytest.mark.parametrize("num_consumers", [1, 2, 5])
-def test_all_consumers_fail_at_once(num_consumers: int) -> None:
-    def consume(_: int) -> None:
-        raise LookupError("consumer")
-
-    with pytest.raises(LookupError, match="consumer"):
-        in_time(lambda: feed(range(1000), [consume] * num_consumers))
-
-
-@pytest.mark.parametrize("num_consumers", [1, 2, 5])
+@pytest.mark.parametrize("num_workers", [2, 5])
 @pytest.mark.parametrize("error", [LookupError, KeyboardInterrupt])
-def test_the_error_of_the_producer_is_raised_when_all_is_consumed(
-    num_consumers: int, error: type[BaseException]
-) -> None:
-    consumed: list[int] = []
-
+def test_no_thread_is_left_after_an_error(num_workers: int, error: type[BaseException]) -> None:
     def items() -> Iterator[int]:
         yield from range(20)
         raise error
 
+    before = threading.active_count()
     with pytest.raises(error):
-        in_time(lambda: feed(items(), [consumed.append] * num_consumers))
-    assert threading.active_count() < 20
-    assert set(consumed) <= set(range(20))
+        list(map_in_order(sleepy_square, items(), num_workers))
+    assert threading.active_count() == before
+
+
+def test_nothing_new_is_begun_after_an_error() -> None:
+    begun: list[int] = []
+
+    def fails_at_once(number: int) -> None:
+        begun.append(number)
+        time.sleep(0.01)
+        raise LookupError("function")
+
+    producer = Producer(1000)
+    with pytest.raises(LookupError, match="function"):
+        in_time(lambda: list(map_in_order(fails_at_once, producer, 2)))
+    assert producer.made == 5  # two under way and their like waiting, and one more
+    assert len(begun) < 5
 
 
 def test_nothing_to_do() -> None:
-    in_time(lambda: feed([], [print, print]))
     assert in_time(lambda: list(map_in_order(sleepy_square, [], 3))) == []
 
 
@@ -171,3 +127,27 @@ def test_the_number_of_workers() -> None:
     for wrong in (0, -1):
         with pytest.raises(InputError, match="at least 1"):
             checked_workers(wrong)
+
+
+def test_a_pool_makes_no_more_than_are_used_at_once() -> None:
+    pool: Pool[list[int]] = Pool(list)
+
+    def use(number: int) -> None:
+        with pool.borrow() as member:
+            size = len(member)
+            time.sleep(0.001)
+            assert len(member) == size  # nobody else has it
+            member.append(number)
+
+    in_time(lambda: list(map_in_order(use, range(60), 3)))
+    assert 1 <= len(pool.members) <= 3
+    assert sorted(number for member in pool.members for number in member) == list(range(60))
+
+
+def test_a_member_comes_back_after_an_error() -> None:
+    pool: Pool[list[int]] = Pool(list)
+    with pytest.raises(LookupError), pool.borrow():
+        raise LookupError
+    with pool.borrow():
+        pass
+    assert len(pool.members) == 1

@@ -215,7 +215,8 @@ def test_a_finished_file_is_left_alone(
     encode_files(tokenizer, path, out)
     before = {each: each.stat() for each in (out, documents_path(out), manifest_path(out))}
     with monkeypatch.context() as patch:
-        patch.setattr("trafo.tokenizer.reading.sources.read_chunks", None)
+        patch.setattr("trafo.tokenizer.reading.inputs.read_file", None)
+        patch.setattr("trafo.tokenizer.reading.chunks.read_range", None)
         tokens = encode_files(tokenizer, path, out)
     assert tokens.ids.tolist() == reference("some text", [])
     assert {each: each.stat().st_mtime_ns for each in before} == {

@@ -1,13 +1,14 @@
 """A token file says whose ids it holds, and one that is damaged is not taken for whole."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from trafo.errors import FormatError, InputError, StorageError
-from trafo.tokenizer.reading.positions import Position
+from trafo.tokenizer.reading.chunks import Position
 from trafo.tokenizer.token_files.token_file import (
     TokenFile,
     documents_path,
@@ -24,7 +25,7 @@ ENDS = [2, 5]
 def write(path: Path, ids: list[int], ends: list[int], vocab_size: int = 65_536) -> Path:
     with TokenWriter(path, HASH, vocab_size, {"inputs": [["a.txt", 1, 2]]}) as writer:
         dtype = np.dtype(dtype_for(vocab_size))
-        writer.write(np.array(ids, dtype), np.array(ends, np.int64), Position(0, 9, 9))
+        writer.write(np.array(ids, dtype), np.array(ends, np.int64), 9, Position(0, 9))
         writer.finish()
     return path
 
@@ -64,6 +65,36 @@ def test_the_files_are_as_documented(path: Path) -> None:
         "corpus.tokens",
         "corpus.tokens.documents",
         "corpus.tokens.json",
+    ]
+
+
+def test_everything_is_on_disk_before_the_manifest_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What outlives a power failure is what was synced; names last, that of the manifest last."""
+    calls: list[tuple[str, str]] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def noting_fsync(descriptor: int) -> None:
+        calls.append(("fsync", Path(f"/proc/self/fd/{descriptor}").readlink().name))
+        fsync(descriptor)
+
+    def noting_replace(path: Path, target: Path) -> Path:
+        calls.append(("rename", target.name))
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", noting_fsync)
+    monkeypatch.setattr(Path, "replace", noting_replace)
+    write(tmp_path / "a", IDS, ENDS)
+    assert [call for call in calls if not call[1].endswith(".tmp")] == [
+        ("fsync", ".a.partial"),
+        ("fsync", ".a.partial.documents"),
+        ("rename", ".a.partial.json"),
+        ("fsync", tmp_path.name),
+        ("rename", "a"),
+        ("rename", "a.documents"),
+        ("rename", "a.json"),
+        ("fsync", tmp_path.name),
     ]
 
 

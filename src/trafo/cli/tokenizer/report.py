@@ -42,12 +42,14 @@ class Options:
 
 def run(options: Options) -> None:
     """Measure, then show."""
-    from trafo.tokenizer.tokenizer import Tokenizer
+    from trafo.tokenizer import Tokenizer, open_inputs
+    from trafo.tokenizer.report import measure
 
     paths = [path for path in (options.tokenizer, options.compare) if path is not None]
     tokenizers = [Tokenizer.load(path) for path in paths]
+    inputs = open_inputs(options.text, options.field, options.errors)
     reports = [
-        _measure(tokenizer, str(path), options)
+        measure(tokenizer, inputs, name=str(path), top=options.top)
         for tokenizer, path in zip(tokenizers, paths, strict=True)
     ]
     if options.json:
@@ -55,21 +57,8 @@ def run(options: Options) -> None:
         return
     if options.show:
         for tokenizer in tokenizers:
-            _show_tokens(tokenizer, options)
+            _show_tokens(tokenizer, inputs.first_characters(options.show))
     _show_tables(reports)
-
-
-def _measure(tokenizer: Tokenizer, name: str, options: Options) -> Report:
-    from trafo.tokenizer.report import measure
-
-    return measure(
-        tokenizer,
-        options.text,
-        name=name,
-        field=options.field,
-        errors=options.errors,
-        top=options.top,
-    )
 
 
 def _show_json(reports: list[Report]) -> None:
@@ -89,12 +78,10 @@ def _show_tables(reports: list[Report]) -> None:
     show(*(report_tables(*reports) if len(reports) == 1 else comparison_tables(*reports)))
 
 
-def _show_tokens(tokenizer: Tokenizer, options: Options) -> None:
+def _show_tokens(tokenizer: Tokenizer, text: str) -> None:
     from trafo.cli.tokenizer.coloured import barred_tokens, coloured_tokens
     from trafo.runtime.console import results, show
-    from trafo.tokenizer.report.sample import first_characters
 
-    text = first_characters(options.text, options.show, field=options.field, errors=options.errors)
     coloured = results().is_terminal and not results().no_color
     show(coloured_tokens(tokenizer, text) if coloured else barred_tokens(tokenizer, text))
     show("")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trafo.cli.tokenizer.arguments import Errors, OptionalInt, OptionalString, Strings, TextPaths
 from trafo.cli.tokenizer.existing import COUNTS
@@ -13,6 +13,7 @@ from trafo.errors import ConfigError
 from trafo.runtime.commands import command
 
 if TYPE_CHECKING:
+    from trafo.tokenizer import Inputs
     from trafo.tokenizer.train import Training
 
 
@@ -50,60 +51,44 @@ def run(options: Options) -> None:
     """Train, save, and say how it went."""
     from trafo.cli.tokenizer.training_summary import training_summary
     from trafo.runtime.console import show
+    from trafo.tokenizer import open_inputs
 
     counts = options.out / COUNTS
     resumed = counts.exists() and not options.overwrite
-    training = train(options)
+    inputs = open_inputs(options.text, options.field, options.errors)
+    training = train(options, inputs)
     show(
-        training_summary(
-            training, options.vocab_size, options.text, field=options.field, resumed=resumed
-        ),
+        training_summary(training, options.vocab_size, inputs, resumed=resumed),
         "",
         f"saved in {options.out}, try",
         f"  {command('tokenizer', 'report', options.out, *options.text)}",
     )
 
 
-def train(options: Options) -> Training:
+def train(options: Options, inputs: Inputs) -> Training:
     """Train and save."""
     from trafo.cli.tokenizer.existing import refuse_other_training
     from trafo.runtime.sizes import parse_size
     from trafo.tokenizer.formats.load import save_folder
-    from trafo.tokenizer.train import train_tokenizer
+    from trafo.tokenizer.train import deciding_facts, train_tokenizer
 
     max_memory = None if options.max_memory is None else parse_size(options.max_memory)
-    facts = _decisive(options)
+    facts = deciding_facts(inputs, options.pattern, options.special_tokens)
     if options.overwrite:
         shutil.rmtree(options.out / COUNTS, ignore_errors=True)
     else:
         refuse_other_training(options.out, facts)
     training = train_tokenizer(
-        options.text,
+        inputs,
         options.vocab_size,
         options.special_tokens,
         pattern=options.pattern,
         num_workers=options.workers,
-        field=options.field,
-        errors=options.errors,
         max_memory=max_memory,
         work_dir=options.out / COUNTS,
     )
     save_folder(training.parts, options.out, training={**facts, **_learnt(training)})
     return training
-
-
-def _decisive(options: Options) -> dict[str, Any]:
-    """All that decides the merges, as it is saved with the tokenizer."""
-    from trafo.tokenizer.patterns import pattern_regex
-    from trafo.tokenizer.reading.sources import fingerprint
-
-    return {
-        "inputs": [list(facts) for facts in fingerprint(options.text)],
-        "pattern": pattern_regex(options.pattern),
-        "special_tokens": list(options.special_tokens),
-        "field": options.field,
-        "errors": options.errors,
-    }
 
 
 def _learnt(training: Training) -> dict[str, int]:

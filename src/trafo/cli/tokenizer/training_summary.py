@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.table import Table
 from rich.text import Text
 
 from trafo.cli.tokenizer.cells import clipped
 from trafo.runtime.sizes import format_duration, format_size
 from trafo.runtime.tables import dim, plain_table
+from trafo.tokenizer.reading.inputs import Inputs
 from trafo.tokenizer.report.readable import readable
-from trafo.tokenizer.report.sample import first_characters
 from trafo.tokenizer.tokenizer import Tokenizer
 from trafo.tokenizer.train import Training
 
@@ -20,7 +18,7 @@ _NUM_BYTES = 256
 
 
 def training_summary(
-    training: Training, vocab_size: int, text: Sequence[str], *, field: str, resumed: bool
+    training: Training, vocab_size: int, inputs: Inputs, *, resumed: bool
 ) -> Table:
     """`vocab_size` is what was asked for, which a small text may not give."""
     parts = training.parts
@@ -33,7 +31,7 @@ def training_summary(
     table.add_row("distinct words", f"{training.num_distinct_words:,}", dim(of_text))
     table.add_row("tokens", f"{len(parts.vocab):,}", dim(_kinds(training, vocab_size)))
     table.add_row("longest token", *_longest(training))
-    table.add_row("bytes per token", *_compression(training, text, field))
+    table.add_row("bytes per token", *_compression(training, inputs))
     return table
 
 
@@ -59,8 +57,8 @@ def _longest(training: Training) -> tuple[str, Text]:
     return f"{len(longest)} bytes", Text(clipped(readable(longest), 40))
 
 
-def _compression(training: Training, text: Sequence[str], field: str) -> tuple[str, Text]:
-    sample = first_characters(text, _SAMPLE, field=field, errors="replace")
+def _compression(training: Training, inputs: Inputs) -> tuple[str, Text]:
+    sample = inputs.first_characters(_SAMPLE)
     num_bytes = len(sample.encode())
     num_tokens = len(Tokenizer.from_parts(training.parts).encode_array(sample))
     where = "" if num_bytes == training.num_bytes else f"in the first {format_size(num_bytes)}"

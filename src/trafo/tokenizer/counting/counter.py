@@ -6,14 +6,17 @@ arrays), which can be added to another counter, so that merging the tables of se
 reading saved counts back and merging spilled ones are all the same act.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from trafo.tokenizer.kernels.arrays import Bytes, Counts, Ends, Specials
-from trafo.tokenizer.kernels.count import count_words, export_part, part_size
+from trafo.tokenizer.kernels.count import count_words, export_partition, partition_size
 from trafo.tokenizer.kernels.scan import OFFSET_MASK
 from trafo.tokenizer.kernels.word_table import SLOT, WordTable, new_batch, new_table, rehash
 from trafo.tokenizer.words.scanner import Scanner
@@ -21,6 +24,19 @@ from trafo.tokenizer.words.scanner import Scanner
 _FIRST_CAPACITY = 1 << 14  # slots: small tables stay in the cache, and in little memory
 _FIRST_ARENA = 1 << 16
 _ONE_EACH = np.zeros(0, np.int64)
+
+
+class WordTotals(NamedTuple):
+    """The sizes of counts."""
+
+    num_distinct: int
+    num_words: int  # with repetitions
+    num_bytes: int  # of the distinct words
+
+    @classmethod
+    def of_all(cls, many: Iterable[WordTotals]) -> WordTotals:
+        """The sizes of counts that share no word, together."""
+        return cls(*map(sum, zip(*many, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -33,6 +49,10 @@ class WordCounts:
 
     def __len__(self) -> int:
         return len(self.counts)
+
+    def totals(self) -> WordTotals:
+        """How many words there are."""
+        return WordTotals(len(self.counts), int(self.counts.sum()), len(self.text))
 
     def to_dict(self) -> dict[bytes, int]:
         """For people and tests."""
@@ -101,13 +121,13 @@ class WordCounter:
             needed = (int(ends[done]) & OFFSET_MASK) - start
             self._table = _grown(self._table, needed)
 
-    def export(self, part: int = 0, num_parts: int = 1) -> WordCounts:
-        """What was counted, in no particular order; or one of `num_parts` parts of it."""
+    def export(self, partition: int = 0, num_partitions: int = 1) -> WordCounts:
+        """What was counted, in no particular order; or one partition of it."""
         slots, arena, _ = self._table
-        num_words, num_bytes = part_size(slots, arena, part, num_parts)
+        num_words, num_bytes = partition_size(slots, arena, partition, num_partitions)
         text = np.empty(num_bytes, np.uint8)
         words = WordCounts(text, np.empty(num_words, np.int64), np.empty(num_words, np.int64))
-        export_part(slots, arena, part, num_parts, text, words.ends, words.counts)
+        export_partition(slots, arena, partition, num_partitions, text, words.ends, words.counts)
         text.flags.writeable = False  # as all text that kernels read
         return words
 

@@ -1,81 +1,85 @@
-"""Files -> word counts: a reader, one counter a thread, and a store for long runs."""
+"""Files -> word counts, by several threads, saved now and then."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from trafo.tokenizer.counting.counter import WordCounter
 from trafo.tokenizer.counting.store import CountStore
-from trafo.tokenizer.reading.chunks import Chunk, Chunker, UnreadChunk
-from trafo.tokenizer.reading.positions import Position, Read, disk_bytes_before, read_all
-from trafo.tokenizer.reading.sources import Source
-from trafo.tokenizer.reading.workers import feed
+from trafo.tokenizer.reading.chunks import START, Chunker, PlannedChunk
+from trafo.tokenizer.reading.workers import Pool, map_in_order
 from trafo.tokenizer.words.scanner import Scanner
 
 SECONDS_BETWEEN_SAVES = 60.0
 
-Advance = Callable[[float], None]
-
 
 class FileCounter:
-    """Counts the words of sources, from where the store left off if there is one.
+    """Counts the words of all chunks, from where the store left off if there is one.
 
     With a store and a limit, counters that hold more than `most_memory` bytes go to disk.
     """
 
     def __init__(
         self,
-        sources: Sequence[Source],
         chunker: Chunker,
         pattern: str,
         num_workers: int,
         store: CountStore | None = None,
         most_memory: int | None = None,
     ) -> None:
-        self.position = store.position if store else Position()
-        self.counters = [WordCounter(Scanner(pattern)) for _ in range(num_workers)]
-        self._sources = sources
+        self.position = store.position if store else START
+        self.num_bytes = store.num_bytes if store else 0  # of text, counted so far
+        self._pool = Pool(lambda: WordCounter(Scanner(pattern)))
         self._chunker = chunker
+        self._num_workers = num_workers
         self._store = store
         self._most_memory = most_memory
 
-    def run(self, advance: Advance = lambda _: None) -> None:
-        """Count to the end; `advance` is told the bytes read from disk."""
-        advance(disk_bytes_before(self._sources, self.position))
-        if self.position.is_complete:
-            return
-        consumers = [_counting(counter) for counter in self.counters]
-        reads = read_all(self._sources, self._chunker, self.position)
-        for first in reads:
-            feed(self._until_save(itertools.chain([first], reads), advance), consumers)
-            if self._store and self._is_due():
-                self._store.add_run(self.counters, self.position)
-        self.position = self.position.at_end()
-        if self._store:
-            self._store.add_run(self.counters, self.position)
+    @property
+    def counters(self) -> list[WordCounter]:
+        """What has been counted and is not in the store."""
+        return self._pool.members
 
-    def _until_save(self, reads: Iterator[Read], advance: Advance) -> Iterator[Chunk | UnreadChunk]:
+    def run(self, advance: Callable[[float], None] = lambda _: None) -> None:
+        """Count to the end; `advance` is told the bytes read from disk."""
+        advance(self._chunker.disk_bytes_before(self.position))
+        if self.position == self._chunker.end:
+            return
+        chunks = self._chunker.plan(self.position)
+        for first in chunks:
+            until_save = self._until_save(itertools.chain([first], chunks))
+            for chunk, num_bytes in map_in_order(self._count, until_save, self._num_workers):
+                self.position = chunk.next
+                self.num_bytes += num_bytes
+                advance(chunk.disk_bytes)
+            if self._is_due():
+                self._save()
+        self.position = self._chunker.end  # which it is not yet if the last file is empty
+        self._save()
+
+    def _count(self, planned: PlannedChunk) -> tuple[PlannedChunk, int]:
+        chunk = self._chunker.read(planned)
+        with self._pool.borrow() as counter:
+            counter.count(chunk.data, 0, len(chunk.data), chunk.specials)
+        return planned, len(chunk.data)
+
+    def _until_save(self, chunks: Iterator[PlannedChunk]) -> Iterator[PlannedChunk]:
         """Chunks until it is time to save, or until the counters hold all they may."""
         self._save_at = time.monotonic() + SECONDS_BETWEEN_SAVES
-        for read in reads:
-            yield read.chunk
-            self.position = read.position
-            advance(read.disk_bytes)
-            if self._store and self._is_due():
+        for chunk in chunks:
+            yield chunk
+            if self._is_due():
                 return
 
     def _is_due(self) -> bool:
-        if time.monotonic() >= self._save_at:
-            return True
+        if self._store is None:
+            return False
         held = sum(counter.memory for counter in self.counters)
-        return self._most_memory is not None and held >= self._most_memory
+        is_full = self._most_memory is not None and held >= self._most_memory
+        return is_full or time.monotonic() >= self._save_at
 
-
-def _counting(counter: WordCounter) -> Callable[[Chunk | UnreadChunk], None]:
-    def count(unread: Chunk | UnreadChunk) -> None:
-        chunk = unread.read()
-        counter.count(chunk.data, 0, len(chunk.data), chunk.specials)
-
-    return count
+    def _save(self) -> None:
+        if self._store is not None:
+            self._store.add_run(self.counters, self.position, self.num_bytes)

@@ -1,51 +1,60 @@
 """Word counts on disk: what a killed count goes on from, and where counts go when memory is short.
 
-A folder holds runs, each the content of the counters at some moment, cut into parts by the words'
-hash, so that one part of all runs can be added up at a time:
+A folder holds runs, each the content of the counters at some moment:
 
-    manifest.json        what is counted, how far, and which runs are valid
-    run-0000.part-00.npy ...
-    lock                 held while somebody counts
+    manifest.json     what is counted, how far, and the sizes of the runs that are valid
+    run-0000.counts   partition after partition: the words end to end, int64 ends, int64 counts
+    lock              held while somebody counts
 
-A run counts only once the manifest says so; the manifest is replaced as a whole.
+Runs are partitioned by the hash of the words, so that one partition of all runs can be added up at
+a time. A run is on disk before the manifest names it; the manifest is replaced as a whole.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib.format import header_data_from_array_1_0, write_array_header_1_0
 
 from trafo.errors import FormatError
-from trafo.runtime.atomic import atomic_write, remove_leftovers, storage_errors
+from trafo.runtime.atomic import atomic_write, remove_leftovers, storage_errors, sync
 from trafo.runtime.lock import lock
-from trafo.tokenizer.counting.counter import WordCounter, WordCounts, merge_counts
-from trafo.tokenizer.reading.positions import Position
+from trafo.tokenizer.counting.counter import WordCounter, WordCounts, WordTotals, merge_counts
+from trafo.tokenizer.reading.chunks import START, Position
 
-NUM_PARTS = 32
+NUM_PARTITIONS = 32
 
+_VERSION = 2
 _MANIFEST = "manifest.json"
-_RUN_NAME = re.compile(r"run-(\d+)\.part-\d+\.npy")
+_RUN_NAME = re.compile(r"run-(\d+)\.counts")
+_NUMBER = np.dtype("<i8")
+
+
+@dataclass(frozen=True)
+class _Run:
+    number: int
+    sizes: list[WordTotals]  # of each partition
 
 
 class CountStore:
     """The runs in one folder, for one input and one way of counting it (the key).
 
-    `with` gives the folder back to others.
+    `with` releases the lock on the folder at the end.
     """
 
     def __init__(self, folder: Path, key: Mapping[str, Any]) -> None:
         self._folder = folder
-        self._key = json.loads(json.dumps(key))
-        self.position = Position()
-        self._runs: list[int] = []
+        self._key = json.loads(json.dumps({"version": _VERSION, **key}))
+        self.position = START
+        self.num_bytes = 0  # of text, before the position
+        self._runs: list[_Run] = []
         with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = (folder / "lock").open("wb")
@@ -69,72 +78,96 @@ class CountStore:
         with suppress(OSError, ValueError, KeyError, TypeError):
             manifest = json.loads((self._folder / _MANIFEST).read_text())
             if manifest["key"] == self._key:
-                position, runs = Position(**manifest["position"]), list(map(int, manifest["runs"]))
-                self.position, self._runs = position, runs
+                position, num_bytes = Position(*manifest["position"]), int(manifest["num_bytes"])
+                runs = [
+                    _Run(int(run["number"]), [WordTotals(*sizes) for sizes in run["sizes"]])
+                    for run in manifest["runs"]
+                ]
+                self.position, self.num_bytes, self._runs = position, num_bytes, runs
 
     def _write_manifest(self) -> None:
-        manifest = {"key": self._key, "position": asdict(self.position), "runs": self._runs}
+        manifest = {
+            "key": self._key,
+            "position": self.position,
+            "num_bytes": self.num_bytes,
+            "runs": [asdict(run) for run in self._runs],
+        }
         with atomic_write(self._folder / _MANIFEST, "w") as file:
             json.dump(manifest, file)
 
-    def add_run(self, counters: Sequence[WordCounter], position: Position) -> None:
+    def add_run(self, counters: Sequence[WordCounter], position: Position, num_bytes: int) -> None:
         """Store what the counters hold, which then are empty, and how far they have come."""
-        run = max(self._runs, default=-1) + 1
-        for part in range(NUM_PARTS):
-            words = merge_counts(counter.export(part, NUM_PARTS) for counter in counters)
-            _write_words(self._path(run, part), words)
-        self._runs.append(run)
-        self.position = position
+        self._runs.append(
+            self._write_run(
+                merge_counts(counter.export(i, NUM_PARTITIONS) for counter in counters)
+                for i in range(NUM_PARTITIONS)
+            )
+        )
+        self.position, self.num_bytes = position, num_bytes
         self._write_manifest()
         for counter in counters:
             counter.clear()
 
     def join_runs(self) -> None:
         """Make one run of all, so that later passes need not add them up again."""
-        if len(self._runs) < 2:
-            return
-        joined = self._runs[-1] + 1
-        for part, words in enumerate(self.parts()):
-            _write_words(self._path(joined, part), words)
-        self._runs = [joined]
-        self._write_manifest()
-        self._remove_other_runs()
+        if len(self._runs) > 1:
+            self._runs = [self._write_run(self.partitions())]
+            self._write_manifest()
+            self._remove_other_runs()
 
-    def parts(self) -> Iterator[WordCounts]:
-        """All counts, one part after the other; every word is in exactly one part."""
-        for part in range(NUM_PARTS):
-            runs = [self._path(run, part) for run in self._runs]
-            if len(runs) == 1:
-                yield _read_words(runs[0])
-            else:
-                yield merge_counts(map(_read_words, runs))
+    def totals(self) -> WordTotals:
+        """The sizes of all counts, which must be one run, without reading them."""
+        [run] = self._runs
+        return WordTotals.of_all(run.sizes)
 
-    def _path(self, run: int, part: int) -> Path:
-        return self._folder / f"run-{run:04}.part-{part:02}.npy"
+    def partitions(self) -> Iterator[WordCounts]:
+        """All counts, one partition after the other; every word is in exactly one of them."""
+        for i in range(NUM_PARTITIONS):
+            yield merge_counts(self._read(run, i) for run in self._runs)
+
+    def _write_run(self, partitions: Iterable[WordCounts]) -> _Run:
+        """Write a run and force it to disk; it counts once the manifest names it."""
+        number = max((run.number for run in self._runs), default=-1) + 1
+        sizes = []
+        path = self._path(number)
+        with storage_errors(path), path.open("wb") as file:
+            for words in partitions:
+                sizes.append(words.totals())
+                file.write(words.text.data)
+                file.write(words.ends.astype(_NUMBER, copy=False).data)
+                file.write(words.counts.astype(_NUMBER, copy=False).data)
+            file.flush()
+            os.fsync(file.fileno())
+            sync(self._folder)
+        return _Run(number, sizes)
+
+    def _read(self, run: _Run, partition: int) -> WordCounts:
+        path = self._path(run.number)
+        size = run.sizes[partition]
+        with storage_errors(path, "reading"), path.open("rb") as file:
+            file.seek(sum(map(_disk_size, run.sizes[:partition])))
+            text = np.fromfile(file, np.uint8, size.num_bytes)
+            ends = np.fromfile(file, _NUMBER, size.num_distinct)
+            counts = np.fromfile(file, _NUMBER, size.num_distinct)
+        words = WordCounts(text, ends, counts)
+        if words.totals() != size:
+            raise FormatError(
+                "is damaged", where=str(path), hint="delete its folder and count again"
+            )
+        text.flags.writeable = False
+        return words
+
+    def _path(self, run: int) -> Path:
+        return self._folder / f"run-{run:04}.counts"
 
     def _remove_other_runs(self) -> None:
         """Delete what a killed run left, and runs that count something else."""
-        for path in self._folder.glob("run-*.part-*.npy"):
+        valid = {run.number for run in self._runs}
+        for path in self._folder.glob("run-*.counts"):
             name = _RUN_NAME.fullmatch(path.name)
-            if name and int(name[1]) not in self._runs:
+            if name and int(name[1]) not in valid:
                 path.unlink()
 
 
-def _write_words(path: Path, words: WordCounts) -> None:
-    with storage_errors(path), path.open("wb") as file:
-        for array in (words.text, words.ends, words.counts):
-            # As np.save, which does not tell a full disk from other trouble.
-            write_array_header_1_0(file, header_data_from_array_1_0(array))
-            file.write(array.data)
-
-
-def _read_words(path: Path) -> WordCounts:
-    with storage_errors(path, "reading"), path.open("rb") as file:
-        try:
-            text, ends, counts = (np.load(file, allow_pickle=False) for _ in range(3))
-        except (ValueError, EOFError):
-            raise FormatError(
-                "is damaged", where=str(path), hint="delete its folder and count again"
-            ) from None
-    text.flags.writeable = False
-    return WordCounts(text, ends, counts)
+def _disk_size(size: WordTotals) -> int:
+    return size.num_bytes + 2 * _NUMBER.itemsize * size.num_distinct

@@ -134,7 +134,7 @@ class Encoder:
             count = encode_gpt2(data, start, stop, specials, out, handles, True)
         return int(count)
 
-    def encode_piece(
+    def encode_chunk(
         self, data: Bytes, start: int, stop: int, specials: Specials, document_end: int = int(NO_ID)
     ) -> Ids:
         """The ids of data[start:stop], in a buffer that the next call overwrites.

@@ -65,21 +65,23 @@ def count_words(
 
 
 @subkernel
-def _is_in_part(key0: np.uint64, key1: np.uint64, part: int, num_parts: int) -> bool:
-    """Whether a slot is taken, and by a word of this part. A word's part is the same everywhere."""
+def _is_in_partition(key0: np.uint64, key1: np.uint64, partition: int, num_partitions: int) -> bool:
+    """Whether a slot is taken, and by a word of this partition, which depends on the word alone."""
     if key1 == 0:
         return False
     mixed = (key0 ^ min(key1, LONG) * _MIX) * _MIX
-    return np.int64(mixed >> np.uint64(40)) % num_parts == part
+    return np.int64(mixed >> np.uint64(40)) % num_partitions == partition
 
 
 @kernel
-def part_size(slots: Slots, arena: Bytes, part: int, num_parts: int) -> tuple[int, int]:
-    """The number of words in one of `num_parts` parts of the table, and of their bytes."""
+def partition_size(
+    slots: Slots, arena: Bytes, partition: int, num_partitions: int
+) -> tuple[int, int]:
+    """The number of words in one of `num_partitions` parts of the table, and of their bytes."""
     num_words = size = 0
     for slot in range(0, slots.size, SLOT):
         key1 = slots[slot + 1]
-        if _is_in_part(slots[slot], key1, part, num_parts):
+        if _is_in_partition(slots[slot], key1, partition, num_partitions):
             num_words += 1
             if key1 >= LONG:
                 size += long_word(arena, key1)[1]
@@ -89,20 +91,20 @@ def part_size(slots: Slots, arena: Bytes, part: int, num_parts: int) -> tuple[in
 
 
 @kernel
-def export_part(
+def export_partition(
     slots: Slots,
     arena: Bytes,
-    part: int,
-    num_parts: int,
+    partition: int,
+    num_partitions: int,
     text: Bytes,
     ends: Ends,
     counts: Counts,
 ) -> None:
-    """Write the words of a part end to end, and their counts."""
+    """Write the words of a partition end to end, and their counts."""
     index = size = 0
     for slot in range(0, slots.size, SLOT):
         key1 = slots[slot + 1]
-        if not _is_in_part(slots[slot], key1, part, num_parts):
+        if not _is_in_partition(slots[slot], key1, partition, num_partitions):
             continue
         if key1 >= LONG:
             start, length = long_word(arena, key1)

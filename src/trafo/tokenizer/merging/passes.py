@@ -23,7 +23,7 @@ _BYTES_PER_PAIR = 128  # of the table, which is never more than half full, and o
 
 
 def merges_by_passing(
-    parts: Callable[[], Iterable[WordCounts]],
+    partitions: Callable[[], Iterable[WordCounts]],
     segmenter: Segmenter,
     buckets: Int64s,
     known: Sequence[Merge],
@@ -38,7 +38,7 @@ def merges_by_passing(
     least = _nth_greatest(buckets, num_pairs // 4)
     too_low = 0
     while least > too_low:
-        left, right, counts = _frequent_pairs(parts, segmenter, buckets, least, num_pairs)
+        left, right, counts = _frequent_pairs(partitions, segmenter, buckets, least, num_pairs)
         if not len(counts):  # too many to count: only those in fuller buckets
             too_low = least
             fuller = buckets[buckets > least]
@@ -57,7 +57,7 @@ def _nth_greatest(values: Int64s, number: int) -> int:
 
 
 def _frequent_pairs(
-    parts: Callable[[], Iterable[WordCounts]],
+    partitions: Callable[[], Iterable[WordCounts]],
     segmenter: Segmenter,
     buckets: Int64s,
     least: int,
@@ -66,7 +66,7 @@ def _frequent_pairs(
     """The pairs in buckets of at least `least`, with their counts; none if they are too many."""
     table = new_pair_table(num_pairs)
     used = 0
-    for words in parts():
+    for words in partitions():
         used = segmenter.add_frequent_pairs(words, buckets, least, table, used)
         if used < 0:
             table = table[:0]

@@ -9,7 +9,7 @@ touched and need not be there. Each round
  2. chooses the smallest `least` for which the words with a bucket that full fit into memory;
  3. loads just these words and merges until the best pair is rarer than that.
 
-If not even the words of the best pair fit, `merge_passes.py` finds the next few merges.
+If not even the words of the best pair fit, `passes.py` finds the next few merges.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BYTES_PER_BYTE = 64
 _BYTES_PER_MERGE = 512
 _FIXED_BYTES = 8 << 20
 
-Parts = Callable[[], Iterable[WordCounts]]
+Partitions = Callable[[], Iterable[WordCounts]]
 
 
 def merging_memory(num_bytes: int, num_words: int, num_merges: int) -> int:
@@ -45,32 +45,34 @@ def merging_memory(num_bytes: int, num_words: int, num_merges: int) -> int:
 
 
 def merge_in_rounds(
-    parts: Parts,
+    partitions: Partitions,
     num_merges: int,
     max_memory: int,
     advance: Callable[[int], None] = lambda _: None,
 ) -> list[Merge]:
-    """The merges of words that come in parts; `parts` is called for every pass over them."""
+    """The merges of words that come in partitions, which are asked for anew for every pass."""
     merges: list[Merge] = []
     room = 3 * max_memory // 4 - merging_memory(0, 0, num_merges)
     while len(merges) < num_merges:
         segmenter = Segmenter(merges)
         buckets = np.zeros(1 << max(10, (max_memory // 128).bit_length() - 1), np.int64)
-        for words in parts():
+        for words in partitions():
             segmenter.add_pairs(words, buckets)
         if not buckets.any():  # no word has a pair left
             break
         found: list[Merge] = []
-        least = _choose_least(parts, segmenter, buckets, room)
+        least = _choose_least(partitions, segmenter, buckets, room)
         if least:
-            active = _active_words(parts, segmenter, buckets, least)
+            active = _active_words(partitions, segmenter, buckets, least)
             found = Merger(active, num_merges, merges).run(advance, least)[len(merges) :]
             del active
             if least == 1:
                 return merges + found
         if not found:
             most = num_merges - len(merges)
-            found = merges_by_passing(parts, segmenter, buckets, merges, max_memory // 8)[:most]
+            found = merges_by_passing(partitions, segmenter, buckets, merges, max_memory // 8)[
+                :most
+            ]
             advance(len(found))
         if not found:
             raise InputError(
@@ -81,10 +83,10 @@ def merge_in_rounds(
     return merges
 
 
-def _choose_least(parts: Parts, segmenter: Segmenter, buckets: Int64s, room: int) -> int:
+def _choose_least(partitions: Partitions, segmenter: Segmenter, buckets: Int64s, room: int) -> int:
     """The smallest count for which all words with so frequent a pair fit; 0 if there is none."""
     size_of_step = np.zeros(_NUM_STEPS, np.int64)
-    for words in parts():
+    for words in partitions():
         best = segmenter.best_pairs(words, buckets)
         sizes = np.diff(words.ends, prepend=0) + 1
         size_of_step += np.bincount(_step(best), sizes, _NUM_STEPS).astype(np.int64)
@@ -109,10 +111,12 @@ def _least_of(step: int) -> int:
     return bisect_left(counts, step, key=lambda count: int(_step(np.array([count]))[0]))
 
 
-def _active_words(parts: Parts, segmenter: Segmenter, buckets: Int64s, least: int) -> WordCounts:
+def _active_words(
+    partitions: Partitions, segmenter: Segmenter, buckets: Int64s, least: int
+) -> WordCounts:
     """The words with a pair that may occur `least` times."""
     texts, ends, counts = [], [], []
-    for words in parts():
+    for words in partitions():
         chosen = np.flatnonzero(segmenter.best_pairs(words, buckets) >= least)
         sizes = np.diff(words.ends, prepend=0)[chosen]
         texts.append(np.empty(int(sizes.sum()), np.uint8))

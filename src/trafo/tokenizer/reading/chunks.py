@@ -1,230 +1,277 @@
-"""Files -> chunks of valid text that can be scanned each on its own, in any order."""
+"""Input files -> chunks of valid text that can be scanned each on its own, in any order.
+
+One thread plans: it finds where the text may be cut in two without changing its words. Any thread
+then reads a planned chunk. Of plain files the planner looks only at a few bytes around each cut;
+compressed files and records it must read itself, and the chunk carries their bytes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import accumulate, pairwise
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from trafo.errors import InputError
-from trafo.tokenizer.kernels.arrays import Bytes, Specials
+from trafo.tokenizer.kernels.arrays import Bytes, Int64s, Specials
 from trafo.tokenizer.kernels.utf8 import first_invalid
-from trafo.tokenizer.reading.files import read_stretch
-from trafo.tokenizer.reading.records import Errors
-from trafo.tokenizer.reading.sources import BLOCK_SIZE, Block, Source
+from trafo.tokenizer.reading.files import read_range
+from trafo.tokenizer.reading.inputs import InputFile, Inputs
 from trafo.tokenizer.words.cutter import Cutter, whole_characters
 from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import SpecialFinder
 
+CHUNK_SIZE = 4 << 20  # bytes
+
+_WINDOW = 4096  # bytes before the end of a chunk in which a safe place nearly always is
+
 Item = TypeVar("Item")
 
 
-_WINDOW = 4096  # bytes before the end of a stretch in which a safe place nearly always is
+class Position(NamedTuple):
+    """A place between two chunks; it is saved, so that an interrupted job goes on from there."""
+
+    file: int = 0  # index into the inputs
+    offset: int = 0  # bytes of its text, or its records, that lie before
+    disk_bytes: int = 0  # of the file that have been read; for progress
+
+
+START = Position()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChunk:
+    """A chunk to be read: a part of a file that holds whole words only.
+
+    `start` and `end` are offsets in the file's text, or the numbers of its records.
+    """
+
+    file: InputFile
+    start: int
+    end: int
+    is_last: bool  # of its file
+    next: Position  # where the next chunk begins
+    disk_bytes: int  # what it adds to the bytes read from disk; for progress
+    raw: bytes | None = None  # its bytes, if its end could only be found by reading them
+    document_ends: Sequence[int] = ()  # where the records end in `raw`
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Text that stands on its own.
+    """A chunk that has been read: valid UTF-8.
 
-    `specials` are its special tokens and, with the index after the last special token, the ends of
-    its documents.
+    `specials` are its special tokens and, with the index that the finder has for them, the ends of
+    its documents: of every record, and of the file.
     """
 
     data: Bytes
     specials: Specials
-    disk_bytes: int  # how much of the file has been read
-    next_offset: int  # where the next chunk begins in the source's text
-    is_last: bool  # of its source
-
-    @property
-    def num_bytes(self) -> int:
-        return len(self.data)
-
-    def read(self) -> Chunk:
-        """What whoever takes a chunk calls, because it may be unread."""
-        return self
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadChunk:
-    """A stretch of a file that is known to stand on its own, though nobody has looked inside."""
-
-    chunker: Chunker
-    source: Source
-    offset: int
-    num_bytes: int
-    is_last: bool
-
-    @property
-    def next_offset(self) -> int:
-        return self.offset + self.num_bytes
-
-    @property
-    def disk_bytes(self) -> int:
-        return self.next_offset
-
-    def read(self) -> Chunk:
-        """Read it; any number of threads may do so at a time."""
-        return self.chunker.read(self)
+    plan: PlannedChunk
 
 
 class Chunker:
-    """Specials the text of sources into chunks of about `chunk_size` bytes."""
+    """Plans and reads chunks of about `chunk_size` bytes."""
 
     def __init__(
-        self,
-        pattern: str,
-        finder: SpecialFinder,
-        errors: Errors = "strict",
-        chunk_size: int = BLOCK_SIZE,
+        self, inputs: Inputs, pattern: str, finder: SpecialFinder, chunk_size: int = CHUNK_SIZE
     ) -> None:
+        self.inputs = inputs
+        self.end = Position(len(inputs.files))  # where nothing is left to read
         self._cutter = Cutter(Scanner(pattern), finder)
         self._finder = finder
-        self._errors = errors
         self._chunk_size = chunk_size
 
-    def chunks(self, source: Source, offset: int = 0) -> Iterator[Chunk]:
-        """The text of a source from `offset`, which is 0 or where a chunk ended."""
-        return (chunk.read() for chunk in self.plan(source, offset))
+    def disk_bytes_before(self, position: Position) -> int:
+        """How much of the files lies before a position."""
+        files = self.inputs.files[: position.file]
+        return sum(file.size for file in files) + position.disk_bytes
 
-    def plan(self, source: Source, offset: int = 0) -> Iterator[Chunk | UnreadChunk]:
-        """The same, but reading is left to whoever takes a chunk, where that can be done."""
-        if source.size and source.is_plain_file and self._errors == "strict":
-            for chunk in self._unread_chunks(source, offset):
+    def plan(self, start: Position = START) -> Iterator[PlannedChunk]:
+        """All chunks in order, from `start`, which is the `next` of an earlier chunk."""
+        for index in range(start.file, len(self.inputs.files)):
+            yield from self._plan_file(start if index == start.file else Position(index))
+
+    def _plan_file(self, at: Position) -> Iterator[PlannedChunk]:
+        file = self.inputs.files[at.file]
+        if file.has_records:
+            yield from self._plan_records(at)
+            return
+        if file.size and file.is_seekable and self.inputs.errors == "strict":
+            for chunk in self._plan_unread(at):
                 yield chunk
-                offset = chunk.next_offset
-            if offset == source.size:
-                return
-        yield from self._read_chunks(source, offset)
+                if chunk.is_last:
+                    return
+                at = chunk.next
+        yield from self._plan_by_reading(at)
 
-    def _unread_chunks(self, source: Source, offset: int) -> Iterator[UnreadChunk]:
+    def _planned(
+        self,
+        at: Position,
+        end: int,
+        disk_end: int,
+        *,
+        is_last: bool,
+        raw: bytes | None = None,
+        document_ends: Sequence[int] = (),
+    ) -> PlannedChunk:
+        file = self.inputs.files[at.file]
+        following = Position(at.file + 1) if is_last else Position(at.file, end, disk_end)
+        disk_bytes = disk_end - at.disk_bytes
+        return PlannedChunk(
+            file, at.offset, end, is_last, following, disk_bytes, raw, document_ends
+        )
+
+    def _plan_unread(self, at: Position) -> Iterator[PlannedChunk]:
         """Chunks until one whose end cannot be told from the text near it."""
-        while offset < source.size:
-            is_last = offset + self._chunk_size >= source.size
-            end = source.size if is_last else self._border(source, offset)
+        file = self.inputs.files[at.file]
+        is_last = False
+        while not is_last:
+            is_last = at.offset + self._chunk_size >= file.size
+            end = file.size if is_last else self._border(file, at.offset)
             if end is None:
                 return
-            yield UnreadChunk(self, source, offset, end - offset, is_last)
-            offset = end
+            chunk = self._planned(at, end, end, is_last=is_last)
+            yield chunk
+            at = chunk.next
 
-    def _border(self, source: Source, start: int) -> int | None:
+    def _border(self, file: InputFile, start: int) -> int | None:
         """Where a chunk from `start` may end."""
         stop = start + self._chunk_size
         for window in (min(_WINDOW, self._chunk_size), self._chunk_size):
-            near_end = read_stretch(source.path, stop - window, window)
+            near_end = read_range(file.path, stop - window, window)
             place = self._cutter.last_certain_place(near_end)
             if place is not None:
                 return stop - window + place
         return None
 
-    def read(self, unread: UnreadChunk) -> Chunk:
-        """The text of a stretch that was only planned; in any thread."""
-        data = np.frombuffer(
-            read_stretch(unread.source.path, unread.offset, unread.num_bytes), np.uint8
-        )
-        self._valid_until(data, True, unread.source, unread.offset)
-        specials = self._finder.find(data, 0, len(data))
-        if unread.is_last:
-            specials = np.concatenate([specials, self._document_ends([len(data)])])
-        return Chunk(data, specials, unread.disk_bytes, unread.next_offset, unread.is_last)
-
-    def _read_chunks(self, source: Source, offset: int) -> Iterator[Chunk]:
-        """One block after the other, each looked at whole to find where it may be cut."""
-        blocks: list[bytes] = []
-        wanted = 0
-        for block, is_last in _mark_last(source.blocks(offset, self._chunk_size)):
-            if block.document_ends:  # records: a block ends where a document ends
-                offset = block.offset + len(block.data)
-                yield self._chunk_of_records(block, source, offset, is_last)
+    def _plan_by_reading(self, at: Position) -> Iterator[PlannedChunk]:
+        """Chunks whose ends are found by looking at all of their text."""
+        file = self.inputs.files[at.file]
+        pending: list[bytes] = []
+        missing = 0
+        reads = self.inputs.read(file, self._chunk_size, at.offset)
+        for (data, disk_end), is_last in _mark_last(reads):
+            pending.append(data)
+            missing -= len(data)
+            if missing > 0 and not is_last:
                 continue
-            blocks.append(block.data)
-            wanted -= len(block.data)
-            if wanted > 0 and not is_last:
-                continue
-            pending = b"".join(blocks)
-            data = np.frombuffer(pending, np.uint8)
-            valid = self._valid_until(data, is_last, source, offset)
-            end, specials = self._cut_text(data, valid, is_last)
-            blocks = [pending[end:]]
+            text = b"".join(pending)
+            end = len(text) if is_last else self._certain_end(text, file, at.offset)
             # Nothing certain yet: look again when there is twice as much, for linear time.
-            wanted = 0 if end else len(pending)
-            if end or is_last:
-                offset += end
-                text = data[:end]
-                if valid < end:
-                    text = _replaced(text)
-                    specials = self._finder.find(text, 0, len(text))
-                if is_last:
-                    specials = np.concatenate([specials, self._document_ends([len(text)])])
-                yield Chunk(text, specials, block.disk_bytes, offset, is_last)
+            missing = 0 if end else len(text)
+            pending = [text[end:]]
+            if end:
+                offset = at.offset + end
+                chunk = self._planned(at, offset, disk_end, is_last=is_last, raw=text[:end])
+                yield chunk
+                at = chunk.next
 
-    def _valid_until(self, data: Bytes, is_last: bool, source: Source, offset: int) -> int:
-        """Where the text stops being UTF-8; a character cut in two by the block is no fault."""
-        stop = len(data) if is_last else whole_characters(data, 0, len(data))
-        invalid = first_invalid(data, 0, stop)
-        if invalid >= 0 and self._errors == "strict":
-            raise InputError(
-                f"not UTF-8: byte 0x{int(data[invalid]):02x} at offset {offset + invalid:,}",
-                where=str(source.path),
-                hint="mend the file, or use `--errors replace` to read U+FFFD instead",
-            )
-        return stop if invalid < 0 else int(invalid)
+    def _certain_end(self, text: bytes, file: InputFile, offset: int) -> int:
+        data = np.frombuffer(text, np.uint8)
+        stop = whole_characters(data, 0, len(data))
+        end, _ = self._cutter.cut(data, 0, stop)
+        if not end and self.inputs.errors == "strict":
+            _refuse_invalid(data[:stop], file, offset)  # or no end might ever be found
+        return end
 
-    def _cut_text(self, data: Bytes, valid: int, is_last: bool) -> tuple[int, Specials]:
-        stop = len(data) if is_last else whole_characters(data, 0, len(data))
-        return self._cutter.cut(data, 0, stop, is_end=is_last, is_valid=valid == stop)
+    def _plan_records(self, at: Position) -> Iterator[PlannedChunk]:
+        """Many small records to a chunk."""
+        file = self.inputs.files[at.file]
+        records: list[bytes] = []
+        size = number = 0
+        for (record, disk_end), is_last in _mark_last(self.inputs.read(file, self._chunk_size)):
+            number += 1
+            if number <= at.offset:
+                continue
+            records.append(record)
+            size += len(record)
+            if size >= self._chunk_size or is_last:
+                chunk = self._planned(
+                    at,
+                    number,
+                    disk_end,
+                    is_last=is_last,
+                    raw=b"".join(records),
+                    document_ends=list(accumulate(map(len, records))),
+                )
+                yield chunk
+                at = chunk.next
+                records, size = [], 0
 
-    def _chunk_of_records(self, block: Block, source: Source, offset: int, is_last: bool) -> Chunk:
-        texts = [
-            block.data[start:end]
-            for start, end in zip([0, *block.document_ends], block.document_ends, strict=False)
+    def read(self, plan: PlannedChunk) -> Chunk:
+        """Read a planned chunk; any number of threads may do so at a time."""
+        raw = plan.raw
+        if raw is None:
+            raw = read_range(plan.file.path, plan.start, plan.end - plan.start)
+        data: Bytes = np.frombuffer(raw, np.uint8)
+        ends = np.array(plan.document_ends, np.int64)
+        if plan.file.has_records:
+            data, ends = self._valid_records(data, ends, plan.file)
+        else:
+            data = self._valid_text(data, plan)
+            ends = np.array([len(data)] if plan.is_last else [], np.int64)
+        return Chunk(data, self._find_specials(data, ends), plan)
+
+    def _valid_text(self, data: Bytes, plan: PlannedChunk) -> Bytes:
+        if self.inputs.errors == "strict":
+            _refuse_invalid(data, plan.file, plan.start)
+        elif first_invalid(data, 0, len(data)) >= 0:
+            text = data.tobytes().decode("utf-8", errors="replace")
+            return np.frombuffer(text.encode(), np.uint8)
+        return data
+
+    def _valid_records(self, data: Bytes, ends: Int64s, file: InputFile) -> tuple[Bytes, Int64s]:
+        """Each record must be valid by itself."""
+        if first_invalid(data, 0, len(data)) < 0 and not _begins_inside_character(data, ends):
+            return data, ends
+        raw = data.tobytes()
+        records = [
+            self._valid_record(raw[start:end], file) for start, end in pairwise([0, *ends.tolist()])
         ]
-        data = np.frombuffer(block.data, np.uint8)
-        ends = np.array(block.document_ends, np.int64)
-        if first_invalid(data, 0, len(data)) >= 0 or _begins_inside_character(data, ends):
-            texts = [self._valid_record(text, source) for text in texts]
-            data = np.frombuffer(b"".join(texts), np.uint8)
-            ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
-        return Chunk(data, self._all_specials(data, ends), block.disk_bytes, offset, is_last)
+        lengths = np.array([len(record) for record in records], np.int64)
+        return np.frombuffer(b"".join(records), np.uint8), np.cumsum(lengths)
 
-    def _valid_record(self, text: bytes, source: Source) -> bytes:
+    def _valid_record(self, record: bytes, file: InputFile) -> bytes:
         try:
-            return text.decode("utf-8", errors=self._errors).encode()
+            return record.decode("utf-8", errors=self.inputs.errors).encode()
         except UnicodeDecodeError as error:
-            raise InputError(
-                f"not UTF-8: byte 0x{text[error.start]:02x} at offset {error.start:,} of a record",
-                where=str(source.path),
-                hint="mend the file, or use `--errors replace` to read U+FFFD instead",
-            ) from None
+            raise _not_utf8(record[error.start], f"{error.start:,} of a record", file) from None
 
-    def _all_specials(self, data: Bytes, ends: Specials) -> Specials:
+    def _find_specials(self, data: Bytes, ends: Int64s) -> Specials:
         """Special tokens inside documents, and the documents' ends, in order of place."""
-        specials = self._finder.find(data, 0, len(data))
-        crossed = np.searchsorted(ends, specials[:, 0], "right") != np.searchsorted(
-            ends, specials[:, 1]
-        )
-        if crossed.any():  # what looks like a special token is the end of one text and the next
-            starts = [0, *ends[:-1].tolist()]
-            found = (self._finder.find(data, a, int(b)) for a, b in zip(starts, ends, strict=True))
-            specials = np.concatenate([each.copy() for each in found])
-        specials = np.concatenate([specials, self._document_ends(ends)])
-        return np.ascontiguousarray(specials[np.lexsort((specials[:, 1], specials[:, 0]))])
-
-    def _document_ends(self, ends: Iterable[int]) -> Specials:
-        places = np.array(ends, np.int64)
-        return np.stack([places, places, np.full_like(places, self._finder.document_end)], axis=1)
+        found = self._finder.find(data, 0, len(data))
+        if not len(ends):
+            return found
+        crosses = np.searchsorted(ends, found[:, 0], "right") != np.searchsorted(ends, found[:, 1])
+        if crosses.any():  # what looks like a special token is the end of one text and the next
+            spans = pairwise([0, *ends.tolist()])
+            found = np.concatenate([self._finder.find(data, a, b) for a, b in spans])
+        of_documents = np.stack([ends, ends, np.full_like(ends, self._finder.document_end)], axis=1)
+        found = np.concatenate([found, of_documents])
+        return np.ascontiguousarray(found[np.lexsort((found[:, 1], found[:, 0]))])
 
 
-def _begins_inside_character(data: Bytes, ends: Specials) -> bool:
-    """Whether a document begins with the rest of a character."""
+def _refuse_invalid(data: Bytes, file: InputFile, offset: int) -> None:
+    """Raise if a text, which begins at an offset of its file, is not UTF-8."""
+    invalid = first_invalid(data, 0, len(data))
+    if invalid >= 0:
+        raise _not_utf8(int(data[invalid]), f"{offset + invalid:,}", file)
+
+
+def _not_utf8(byte: int, offset: str, file: InputFile) -> InputError:
+    return InputError(
+        f"not UTF-8: byte 0x{byte:02x} at offset {offset}",
+        where=str(file.path),
+        hint="fix the file, or use `--errors replace` to read U+FFFD instead",
+    )
+
+
+def _begins_inside_character(data: Bytes, ends: Int64s) -> bool:
+    """Whether a record begins with the rest of a character."""
     starts = ends[ends < len(data)]
     return bool(np.any(data[starts] & 0xC0 == 0x80))
-
-
-def _replaced(data: Bytes) -> Bytes:
-    return np.frombuffer(data.tobytes().decode("utf-8", errors="replace").encode(), np.uint8)
 
 
 def _mark_last(items: Iterable[Item]) -> Iterator[tuple[Item, bool]]:

@@ -1,16 +1,17 @@
-"""One file on disk -> chunks of its bytes, decompressed.
+"""One file on disk -> its bytes, decompressed.
 
 In: a path; `.gz` (RFC 1952) and `.zst` (RFC 8878) are decompressed, anything else is taken as it
-is. Out: chunks in order, each with how far the file on disk has been read, so that progress can
-be shown in a unit whose total is known. A damaged or truncated archive is an error, never a
+is. Out: bytes in order, each time with how far the file on disk has been read, so that progress
+can be shown in a unit whose total is known. A damaged or truncated archive is an error, never a
 silently shorter text.
 """
 
 import gzip
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 import zstandard
 
@@ -20,41 +21,30 @@ _ZSTD_READ = 16 << 10  # small, because a few bytes of zstd can stand for 128 kB
 _ZSTD_MAX_WINDOW = 1 << 31  # what `zstd --long=31` asks for
 
 
-class Chunk(NamedTuple):
-    data: bytes
-    disk_bytes: int  # how much of the file has been read after this chunk
+Reads = Iterator[tuple[bytes, int]]  # bytes, and how much of the file has been read after them
 
 
-def read_chunks(path: Path, chunk_size: int, start_offset: int = 0) -> Iterator[Chunk]:
-    """The decompressed bytes from start_offset to the end, in chunks of about chunk_size."""
-    try:
-        # Unbuffered: every read is one large copy straight from the page cache.
-        with path.open("rb", buffering=0) as file:
-            if path.suffix.lower() == ".gz":
-                yield from _skip(_gzip_chunks(path, file, chunk_size), start_offset)
-            elif path.suffix.lower() == ".zst":
-                yield from _skip(_zstd_chunks(path, file, chunk_size), start_offset)
-            else:
-                yield from _plain_chunks(file, chunk_size, start_offset)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(f"cannot be read: {reason}", where=str(path)) from error
+def read_file(path: Path, read_size: int, start: int = 0) -> Reads:
+    """The decompressed bytes from the offset `start` to the end, about `read_size` at a time."""
+    with _reading(path), path.open("rb", buffering=0) as file:  # large reads need no buffer
+        if path.suffix.lower() == ".gz":
+            yield from _skip(_read_gzip(path, file, read_size), start)
+        elif path.suffix.lower() == ".zst":
+            yield from _skip(_read_zstd(path, file, read_size), start)
+        else:
+            yield from _read_plain(file, read_size, start)
 
 
-def is_seekable_text(path: Path) -> bool:
-    """Whether `read_stretch` gives the text of a file: it is not compressed, and no pipe."""
-    return path.suffix.lower() not in (".gz", ".zst") and path.is_file()
+def is_compressed(path: Path) -> bool:
+    """Whether the name says that the file must be decompressed."""
+    return path.suffix.lower() in (".gz", ".zst")
 
 
-def read_stretch(path: Path, offset: int, size: int) -> bytes:
+def read_range(path: Path, offset: int, size: int) -> bytes:
     """So many bytes of a file from an offset, just as they are on disk."""
-    try:
-        with path.open("rb", buffering=0) as file:
-            file.seek(offset)
-            data = file.read(size)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(f"cannot be read: {reason}", where=str(path)) from error
+    with _reading(path), path.open("rb", buffering=0) as file:
+        file.seek(offset)
+        data = file.read(size)
     if len(data) < size:
         raise InputError(
             f"ends at {offset + len(data):,} bytes, though it had {offset + size:,}",
@@ -64,44 +54,53 @@ def read_stretch(path: Path, offset: int, size: int) -> bytes:
     return data
 
 
-def _plain_chunks(file: IO[bytes], chunk_size: int, start_offset: int) -> Iterator[Chunk]:
-    position = start_offset
-    if start_offset:  # a pipe cannot seek and need not
-        file.seek(start_offset)
-    while data := file.read(chunk_size):
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"cannot be read: {reason}", where=str(path)) from error
+
+
+def _read_plain(file: IO[bytes], read_size: int, start: int) -> Reads:
+    position = start
+    if start:  # a pipe cannot seek and need not
+        file.seek(start)
+    while data := file.read(read_size):
         position += len(data)
-        yield Chunk(data, position)
+        yield data, position
 
 
-def _gzip_chunks(path: Path, file: IO[bytes], chunk_size: int) -> Iterator[Chunk]:
+def _read_gzip(path: Path, file: IO[bytes], read_size: int) -> Reads:
     with gzip.GzipFile(fileobj=file) as archive:
         while True:
             try:
-                data = archive.read(chunk_size)
+                data = archive.read(read_size)
             except EOFError as error:
                 raise _truncated(path) from error
             except (gzip.BadGzipFile, zlib.error) as error:
                 raise InputError(f"is damaged or not gzip: {error}", where=str(path)) from error
             if not data:
                 return
-            yield Chunk(data, file.tell())
+            yield data, file.tell()
 
 
-def _zstd_chunks(path: Path, file: IO[bytes], chunk_size: int) -> Iterator[Chunk]:
-    """Join small decompressed pieces into chunks."""
-    pieces: list[bytes] = []
+def _read_zstd(path: Path, file: IO[bytes], read_size: int) -> Reads:
+    """Join what is decompressed, a little at a time, into larger reads."""
+    decompressed: list[bytes] = []
     size = 0
-    for piece in _zstd_pieces(path, file):
-        pieces.append(piece)
-        size += len(piece)
-        if size >= chunk_size:
-            yield Chunk(b"".join(pieces), file.tell())
-            pieces, size = [], 0
+    for data in _decompress_zstd(path, file):
+        decompressed.append(data)
+        size += len(data)
+        if size >= read_size:
+            yield b"".join(decompressed), file.tell()
+            decompressed, size = [], 0
     if size:
-        yield Chunk(b"".join(pieces), file.tell())
+        yield b"".join(decompressed), file.tell()
 
 
-def _zstd_pieces(path: Path, file: IO[bytes]) -> Iterator[bytes]:
+def _decompress_zstd(path: Path, file: IO[bytes]) -> Iterator[bytes]:
     """Decompress frame by frame, because only a frame's own object knows whether it is complete."""
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW)
     frame = None
@@ -119,11 +118,11 @@ def _zstd_pieces(path: Path, file: IO[bytes]) -> Iterator[bytes]:
         raise _truncated(path)
 
 
-def _skip(chunks: Iterator[Chunk], num_bytes: int) -> Iterator[Chunk]:
-    """Drop the first bytes: a compressed stream can only be entered at its beginning."""
-    for data, disk_bytes in chunks:
+def _skip(reads: Reads, num_bytes: int) -> Reads:
+    """Drop the first bytes: a compressed stream can only be read from its beginning."""
+    for data, disk_bytes in reads:
         if num_bytes < len(data):
-            yield Chunk(data[num_bytes:] if num_bytes else data, disk_bytes)
+            yield data[num_bytes:], disk_bytes
         num_bytes = max(0, num_bytes - len(data))
 
 

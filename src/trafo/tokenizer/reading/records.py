@@ -1,17 +1,16 @@
-"""Files of records -> documents: JSON lines and Parquet.
+"""Files of records -> the text of each record: JSON lines and Parquet.
 
-In: a path and the name of the field that holds the text. Out: one document (UTF-8 bytes) per
-record, with how far the file on disk has been read. `.jsonl` holds one JSON object per line and
-may be compressed; Parquet needs the package `pyarrow`.
+In: a path and the name of the field that holds the text. Out: the text (UTF-8 bytes) of one record
+after the other, with how far the file on disk has been read. `.jsonl` holds one JSON object per
+line and may be compressed; Parquet needs the package `pyarrow`.
 """
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from trafo.errors import InputError, MissingPackageError
-from trafo.tokenizer.reading.files import read_chunks
+from trafo.tokenizer.reading.files import Reads, read_file
 
 Errors = Literal["strict", "replace"]
 
@@ -28,24 +27,19 @@ class _Line(NamedTuple):
         return f"{self.path}, line {self.number}"
 
 
-class Document(NamedTuple):
-    text: bytes
-    disk_bytes: int  # how much of the file has been read after this document
-
-
-def read_jsonl(path: Path, field: str, chunk_size: int, errors: Errors) -> Iterator[Document]:
+def read_jsonl(path: Path, field: str, read_size: int, errors: Errors) -> Reads:
     """The text of each line's object. Empty lines are skipped."""
-    for number, (line, disk_bytes) in enumerate(_lines(path, chunk_size), start=1):
+    for number, (line, disk_bytes) in enumerate(_lines(path, read_size), start=1):
         if number == 1:
             line = line.removeprefix(b"\xef\xbb\xbf")  # a byte order mark, as Windows writes it
         if line and not line.isspace():
-            yield Document(_line_text(line, field, _Line(path, number), errors), disk_bytes)
+            yield _line_text(line, field, _Line(path, number), errors), disk_bytes
 
 
-def _lines(path: Path, chunk_size: int) -> Iterator[tuple[bytes, int]]:
-    unfinished: list[bytes] = []  # parts of a line longer than a chunk, joined only once
+def _lines(path: Path, read_size: int) -> Reads:
+    unfinished: list[bytes] = []  # a line longer than a read, joined only once
     disk_bytes = 0
-    for data, disk_bytes in read_chunks(path, chunk_size):
+    for data, disk_bytes in read_file(path, read_size):
         first, *rest = data.split(b"\n")
         unfinished.append(first)
         if rest:
@@ -103,11 +97,11 @@ def _encode(text: str, where: _Line, errors: Errors) -> bytes:
         raise InputError(
             f"holds half a surrogate pair, \\u{ord(text[error.start]):04x}",
             where=str(where),
-            hint="mend the text, or ask for errors to be replaced",
+            hint="fix the text, or ask for errors to be replaced",
         ) from error
 
 
-def read_parquet(path: Path, field: str) -> Iterator[Document]:
+def read_parquet(path: Path, field: str) -> Reads:
     """The text of each row. What share of the rows is done stands for the bytes read."""
     table = _open_parquet(path)
     _check_column(table, path, field)
@@ -119,7 +113,7 @@ def read_parquet(path: Path, field: str) -> Iterator[Document]:
             row += 1
             if text is None:
                 raise InputError(f"the column {field!r} is null", where=f"{path}, row {row}")
-            yield Document(text, size * row // num_rows)
+            yield text, size * row // num_rows
 
 
 def _open_parquet(path: Path) -> Any:

@@ -6,7 +6,6 @@ and the characters there say which script it is spent on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from time import perf_counter
 
 import numpy as np
@@ -14,10 +13,10 @@ import numpy as np
 from trafo.errors import InputError
 from trafo.runtime.progress import progress
 from trafo.tokenizer.kernels.arrays import Ids
-from trafo.tokenizer.kernels.encode import SLACK
 from trafo.tokenizer.reading.chunks import Chunk, Chunker
+from trafo.tokenizer.reading.inputs import Inputs, Paths, open_inputs
 from trafo.tokenizer.reading.records import Errors
-from trafo.tokenizer.reading.sources import Paths, Source, open_sources
+from trafo.tokenizer.reading.workers import default_workers, map_in_order
 from trafo.tokenizer.report.facts import Report, Share, Totals
 from trafo.tokenizer.report.scripts import KINDS, SPACES, SPECIAL, Kinds, kinds_of_bytes
 from trafo.tokenizer.report.vocabulary import Vocabulary
@@ -26,7 +25,7 @@ from trafo.tokenizer.tokenizer import Tokenizer
 
 def measure(
     tokenizer: Tokenizer,
-    inputs: Paths,
+    inputs: Paths | Inputs,
     *,
     name: str = "tokenizer",
     field: str = "text",
@@ -39,11 +38,14 @@ def measure(
     `name` is what the report calls the tokenizer; `top` is how many of the longest and of the most
     frequent tokens it lists. `chunk_size` decides how much memory it takes, and nothing else.
     """
-    sources = open_sources(inputs, field, errors)
-    meter = Meter(tokenizer, errors, chunk_size)
-    total = sum(source.size for source in sources)
-    with progress(f"measuring {name}", total=total, unit="MB", scale=1e6) as bar:
-        files = {str(source.path): meter.add(source, bar.advance) for source in sources}
+    inputs = open_inputs(inputs, field, errors)
+    meter = Meter(tokenizer)
+    chunker = Chunker(inputs, tokenizer.pattern, meter.finder, chunk_size)
+    files = {str(file.path): Totals() for file in inputs.files}
+    with progress(f"measuring {name}", total=inputs.size, unit="MB", scale=1e6) as bar:
+        for chunk in map_in_order(chunker.read, chunker.plan(), default_workers()):
+            files[str(chunk.plan.file.path)] += meter.add(chunk)
+            bar.advance(chunk.plan.disk_bytes)
     if not meter.counts.any():
         raise InputError("the text is empty", where=", ".join(files))
     vocabulary = Vocabulary(tokenizer.parts, meter.counts)
@@ -68,11 +70,9 @@ def measure(
 class Meter:
     """Adds up what the chunks of a text become."""
 
-    def __init__(self, tokenizer: Tokenizer, errors: Errors, chunk_size: int) -> None:
-        self._finder = tokenizer.special_finder("allow")
-        self._chunker = Chunker(tokenizer.pattern, self._finder, errors, chunk_size)
-        self._encoder = tokenizer.new_encoder()
-        self._room = np.empty(0, np.uint32)
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.finder = tokenizer.special_finder("allow")
+        self._tokenizer = tokenizer
         self._token_bytes = np.zeros(tokenizer.vocab_size, np.int64)
         for token_id, token in tokenizer.vocab.items():
             self._token_bytes[token_id] = len(token)
@@ -81,18 +81,6 @@ class Meter:
         self._in_word = False
         self.counts = np.zeros(tokenizer.vocab_size, np.int64)
         self.seconds = 0.0
-
-    def add(self, source: Source, advance: Callable[[int], None]) -> Totals:
-        """Count one file."""
-        totals = Totals()
-        disk_bytes = 0
-        self._in_word = False
-        for chunk in self._chunker.chunks(source):
-            if len(chunk.data):
-                totals += self._add_chunk(chunk)
-            advance(chunk.disk_bytes - disk_bytes)
-            disk_bytes = chunk.disk_bytes
-        return totals
 
     def scripts(self) -> dict[str, Share]:
         """The kinds that occur, the largest first."""
@@ -105,11 +93,14 @@ class Meter:
         }
         return dict(sorted(shares.items(), key=lambda item: -item[1].num_bytes))
 
-    def _add_chunk(self, chunk: Chunk) -> Totals:
+    def add(self, chunk: Chunk) -> Totals:
+        """Count a chunk; chunks come in order."""
+        if not len(chunk.data):
+            return Totals()
         ids = self._encode(chunk)
         kinds = kinds_of_bytes(chunk.data)
         for start, stop, special in chunk.specials.tolist():
-            if special != self._finder.document_end:
+            if special != self.finder.document_end:
                 kinds[start:stop] = SPECIAL
         self._count_tokens(ids, kinds)
         return Totals(
@@ -120,13 +111,11 @@ class Meter:
         )
 
     def _encode(self, chunk: Chunk) -> Ids:
-        needed = len(chunk.data) + len(chunk.specials) + SLACK
-        if len(self._room) < needed:
-            self._room = np.zeros(needed, np.uint32)
-        start = perf_counter()
-        count = self._encoder.encode(chunk.data, 0, len(chunk.data), chunk.specials, self._room)
-        self.seconds += perf_counter() - start
-        return self._room[:count]
+        with self._tokenizer.encoder() as encoder:
+            start = perf_counter()
+            ids = encoder.encode_chunk(chunk.data, 0, len(chunk.data), chunk.specials)
+            self.seconds += perf_counter() - start
+            return ids.copy()
 
     def _count_tokens(self, ids: Ids, kinds: Kinds) -> None:
         lengths = self._token_bytes[ids]

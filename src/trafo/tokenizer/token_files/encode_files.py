@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trafo.errors import InputError
 from trafo.runtime.progress import progress
 from trafo.tokenizer.formats.spec import END_OF_TEXT
-from trafo.tokenizer.kernels.arrays import Specials
+from trafo.tokenizer.kernels.arrays import Int64s, Specials
 from trafo.tokenizer.kernels.bpe import NO_ID
-from trafo.tokenizer.reading.chunks import Chunker
-from trafo.tokenizer.reading.positions import Read, disk_bytes_before, read_all
+from trafo.tokenizer.reading.chunks import Chunker, PlannedChunk
+from trafo.tokenizer.reading.inputs import Inputs, Paths, open_inputs
 from trafo.tokenizer.reading.records import Errors
-from trafo.tokenizer.reading.sources import Paths, fingerprint, open_sources
 from trafo.tokenizer.reading.workers import checked_workers, map_in_order
 from trafo.tokenizer.token_files.token_file import TokenFile, Tokens, dtype_for
 from trafo.tokenizer.token_files.writer import TokenWriter
@@ -27,7 +25,7 @@ _CHUNK = 2 << 20
 
 def encode_files(
     tokenizer: Tokenizer,
-    inputs: Paths,
+    inputs: Paths | Inputs,
     out: str | Path,
     *,
     num_workers: int | None = None,
@@ -43,47 +41,47 @@ def encode_files(
     first two. If `out` is there already, made from the same input in the same way, nothing is
     done; if an earlier run was killed, it is finished.
     """
-    out = Path(out)
+    inputs = open_inputs(inputs, field, errors)
     made_from = {
-        "inputs": fingerprint(inputs),
-        "field": field,
-        "errors": errors,
+        **inputs.identity(),
         "special": special,
         "end_of_document": end_of_document,
     }
-    sources = open_sources(inputs, field, errors)
     workers = checked_workers(num_workers)
-    chunk_encoder = ChunkEncoder(tokenizer, special, end_of_document)
-    chunker = Chunker(tokenizer.pattern, chunk_encoder.finder, errors, _CHUNK)
-    total = sum(source.size for source in sources)
-    with TokenWriter(out, tokenizer.hash, tokenizer.vocab_size, made_from) as writer:
+    encoder = ChunkEncoder(tokenizer, inputs, special, end_of_document)
+    with TokenWriter(Path(out), tokenizer.hash, tokenizer.vocab_size, made_from) as writer:
         if not writer.is_finished:
-            with progress("encoding", total=total, unit="MB", scale=1e6) as bar:
-                bar.advance(disk_bytes_before(sources, writer.position))
-                reads = read_all(sources, chunker, writer.position)
-                for encoded in map_in_order(chunk_encoder.encode, reads, workers):
-                    writer.write(encoded.ids, encoded.document_ends, encoded.read.position)
-                    bar.advance(encoded.read.disk_bytes)
+            with progress("encoding", total=inputs.size, unit="MB", scale=1e6) as bar:
+                bar.advance(encoder.chunker.disk_bytes_before(writer.position))
+                chunks = encoder.chunker.plan(writer.position)
+                for encoded in map_in_order(encoder.encode, chunks, workers):
+                    writer.write(*encoded[:3], encoded.plan.next)
+                    bar.advance(encoded.plan.disk_bytes)
             writer.finish()
     return TokenFile.open(out)
 
 
-@dataclass(frozen=True)
-class EncodedChunk:
-    """The ids of a chunk, and where in them documents end."""
+class EncodedChunk(NamedTuple):
+    """The ids of a chunk, where in them documents end, and how many bytes of text they are."""
 
     ids: Tokens
-    document_ends: NDArray[np.int64]
-    read: Read
+    document_ends: Int64s
+    num_bytes: int
+    plan: PlannedChunk
 
 
 class ChunkEncoder:
     """Encodes chunks, in any number of threads."""
 
     def __init__(
-        self, tokenizer: Tokenizer, special: SpecialPolicy, end_of_document: str | None
+        self,
+        tokenizer: Tokenizer,
+        inputs: Inputs,
+        special: SpecialPolicy,
+        end_of_document: str | None,
     ) -> None:
-        self.finder = tokenizer.special_finder(special)
+        self._finder = tokenizer.special_finder(special)
+        self.chunker = Chunker(inputs, tokenizer.pattern, self._finder, _CHUNK)
         self._refuse = special == "refuse"
         ids = tokenizer.special_tokens
         if end_of_document is not None and end_of_document not in ids:
@@ -92,35 +90,35 @@ class ChunkEncoder:
                 hint=f"it has {', '.join(map(repr, ids)) or 'none'}",
             )
         self._document_end_id = int(NO_ID) if end_of_document is None else ids[end_of_document]
-        # Of each kind of cut, the special tokens in their order and then the end of a document:
-        # whether a document ends there, and the number of ids that stand for it.
+        # For each special token, and last for the end of a document: whether a document ends there,
+        # and the number of ids that stand for it.
         self._is_end = np.array([token in (END_OF_TEXT, end_of_document) for token in ids] + [True])
         self._num_ids = np.array([1] * len(ids) + [int(end_of_document is not None)])
         self._tokenizer = tokenizer
         self._dtype = np.dtype(dtype_for(tokenizer.vocab_size)).newbyteorder("<")
 
-    def encode(self, read: Read) -> EncodedChunk:
-        """The ids of one chunk."""
-        chunk = read.chunk.read()
-        if (
-            self._refuse
-            and (found := chunk.specials[chunk.specials[:, 2] < self.finder.document_end]).size
-        ):
-            token = self.finder.tokens[int(found[0, 2])]
+    def encode(self, plan: PlannedChunk) -> EncodedChunk:
+        """Read a chunk; its ids."""
+        chunk = self.chunker.read(plan)
+        data, specials = chunk.data, chunk.specials
+        if self._refuse:
+            self._refuse_specials(specials, plan)
+        with self._tokenizer.encoder() as encoder:
+            ids = encoder.encode_chunk(data, 0, len(data), specials, self._document_end_id)
+            ends = self._document_ends(specials, encoder.places_of_specials())
+            return EncodedChunk(ids.astype(self._dtype), ends, len(data), plan)
+
+    def _refuse_specials(self, specials: Specials, plan: PlannedChunk) -> None:
+        found = specials[specials[:, 2] < self._finder.document_end]
+        if len(found):
+            token = self._finder.tokens[int(found[0, 2])]
             raise InputError(
                 f"the text contains the special token {token!r}",
-                where=str(read.path),
+                where=str(plan.file.path),
                 hint="special='ignore' takes it as plain text, special='allow' as the token",
             )
-        data, specials = chunk.data, chunk.specials
-        with self._tokenizer.encoder() as encoder:
-            ids = encoder.encode_piece(data, 0, len(data), specials, self._document_end_id)
-            places = encoder.places_of_specials()
-            return EncodedChunk(
-                ids.astype(self._dtype), self._document_ends(specials, places), read
-            )
 
-    def _document_ends(self, specials: Specials, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _document_ends(self, specials: Specials, places: Int64s) -> Int64s:
         """The number of ids before the end of each document."""
         kinds = specials[:, 2]
         return np.unique((places + self._num_ids[kinds])[self._is_end[kinds]])

@@ -16,19 +16,18 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trafo.errors import FormatError, InputError
-from trafo.runtime.atomic import atomic_write, remove_leftovers, storage_errors
+from trafo.runtime.atomic import atomic_write, remove_leftovers, storage_errors, sync
 from trafo.runtime.lock import lock
-from trafo.tokenizer.reading.positions import Position
-from trafo.tokenizer.token_files.disk import start_writing, sync_folder
+from trafo.tokenizer.kernels.arrays import Int64s
+from trafo.tokenizer.reading.chunks import START, Position
 from trafo.tokenizer.token_files.token_file import (
     Manifest,
     TokenFile,
@@ -51,7 +50,8 @@ _END_DTYPE = np.dtype("<u8")
 class _Journal:
     """How much of the unfinished files is valid, and where in the input that is."""
 
-    position: Position = field(default_factory=Position)
+    position: Position = START
+    num_bytes: int = 0  # of text
     num_tokens: int = 0
     num_documents: int = 0
     last_end: int = 0  # where the last document ends
@@ -141,7 +141,7 @@ class TokenWriter:
         with suppress(OSError, ValueError, KeyError, TypeError):
             journal = json.loads(self._journal_path.read_text())
             if journal.pop("key") == [self._tokenizer_hash, self._made_from]:
-                found = _Journal(Position(**journal.pop("position")), **journal)
+                found = _Journal(Position(*journal.pop("position")), **journal)
                 sizes = [os.fstat(file.fileno()).st_size for file in self._files]
                 if all(map(int.__ge__, sizes, self._valid_sizes(found))):
                     return found
@@ -154,8 +154,11 @@ class TokenWriter:
             journal.num_documents * _END_DTYPE.itemsize,
         )
 
-    def write(self, ids: Tokens, ends: NDArray[np.int64], position: Position) -> None:
-        """Append the ids of a chunk; `position` is the place in the input behind it."""
+    def write(self, ids: Tokens, ends: Int64s, num_bytes: int, position: Position) -> None:
+        """Append the ids of so many bytes of text; `position` is the place after that text.
+
+        `ends` says where in the ids documents end.
+        """
         ends = ends + self._now.num_tokens
         ends = ends[ends > self._now.last_end]  # no empty documents
         with self._storage_errors():
@@ -164,6 +167,7 @@ class TokenWriter:
                 self._files[1].write(ends.astype(_END_DTYPE).data)
         self._now = _Journal(
             position,
+            self._now.num_bytes + num_bytes,
             self._now.num_tokens + len(ids),
             self._now.num_documents + len(ends),
             int(ends[-1]) if len(ends) else self._now.last_end,
@@ -175,8 +179,10 @@ class TokenWriter:
     def _send_to_disk(self) -> None:
         """Have the disk work while we encode, so that there is little to wait for at the end."""
         written = self._now.num_tokens * self._dtype.itemsize
-        if written - self._sent >= _BYTES_SENT_AT_ONCE:
-            start_writing(self._files[0].fileno(), self._sent, written - self._sent)
+        size = written - self._sent
+        if size >= _BYTES_SENT_AT_ONCE and hasattr(os, "posix_fadvise"):
+            # "Not needed in memory" makes Linux begin to write, and does not wait.
+            os.posix_fadvise(self._files[0].fileno(), self._sent, size, os.POSIX_FADV_DONTNEED)
             self._sent = written
 
     def _save_in_background(self) -> None:
@@ -228,7 +234,7 @@ class TokenWriter:
             vocab_size=self._vocab_size,
             dtype=self._dtype.name,
             num_tokens=self._now.num_tokens,
-            num_bytes=self._now.position.num_bytes,
+            num_bytes=self._now.num_bytes,
             num_documents=self._now.num_documents,
             made_from=self._made_from,
         )
@@ -246,7 +252,7 @@ class TokenWriter:
         if self._partial_documents.exists():
             self._partial_documents.replace(documents_path(self._path))
         self._journal_path.replace(manifest_path(self._path))
-        sync_folder(self._path.parent)
+        sync(self._path.parent)
 
     def __exit__(
         self,

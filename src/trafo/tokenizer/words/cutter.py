@@ -18,6 +18,7 @@ A user's own expression may look anywhere, so only the first kind is safe for it
 import re
 
 from trafo.tokenizer.kernels.arrays import Bytes, Specials
+from trafo.tokenizer.kernels.utf8 import first_invalid
 from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import NO_SPECIALS, SpecialFinder
 
@@ -57,12 +58,12 @@ class Cutter:
         return None
 
     def cut(
-        self, data: Bytes, start: int, stop: int, *, is_end: bool = False, is_valid: bool = True
+        self, data: Bytes, start: int, stop: int, *, is_end: bool = False
     ) -> tuple[int, Specials]:
-        """The end of the part of data[start:stop] that is certain, and the special tokens in it.
+        """Where data[start:stop] may be cut, as late as possible, and the special tokens before.
 
-        If the text ends at `stop`, that is all of it. If there is no safe place, it is `start`:
-        more text is needed. Text that may not be valid UTF-8 is not scanned for words.
+        If the text ends at `stop`, that is where. If there is no safe place, it is `start`: more
+        text is needed.
         """
         specials = self._finder.find(data, start, stop)
         if is_end:
@@ -73,9 +74,9 @@ class Cutter:
         last_special = int(specials[-1, 1]) if len(specials) else start
         if last_special >= limit:
             return last_special, specials
-        return self._before_word(data, last_special, limit, is_valid), specials
+        return self._before_word(data, last_special, limit), specials
 
-    def _before_word(self, data: Bytes, start: int, stop: int, is_valid: bool) -> int:
+    def _before_word(self, data: Bytes, start: int, stop: int) -> int:
         """The last safe place in a stretch without special tokens; `start` if there is none."""
         if not self._scanner.is_named:
             return start
@@ -84,10 +85,12 @@ class Cutter:
             found := _LAST_WORD_THEN_SPACE.match(data[window:stop].tobytes())
         ):
             return window + found.end()
-        return self._before_last_words(data, start, stop) if is_valid else start
+        return self._before_last_words(data, start, stop)
 
     def _before_last_words(self, data: Bytes, start: int, stop: int) -> int:
         stop = whole_characters(data, start, stop)
+        if first_invalid(data, start, stop) >= 0:  # the scanner takes only valid UTF-8
+            return start
         recent = [start]  # where the last words end
         for _, ends in self._scanner.words(data, start, stop, NO_SPECIALS):
             recent = [*recent, *ends[-_RECENT_WORDS:].tolist()][-_RECENT_WORDS:]

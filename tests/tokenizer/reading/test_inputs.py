@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from trafo.errors import InputError, MissingPackageError
-from trafo.tokenizer.reading.sources import Source, expand_paths, fingerprint, open_sources
+from trafo.tokenizer.reading.inputs import Inputs, expand_paths, open_inputs
 
 TEXT = "".join(f"{i} héllo wörld \U0001f600\n" for i in range(3000)).encode()
 DOCUMENTS = ["first", "", "zweiter ü", "third\nwith a line"] * 50
@@ -43,59 +43,39 @@ def write(path: Path, data: bytes) -> Path:
     return path
 
 
-def only(path: Path, **options: str) -> Source:
-    [source] = open_sources(path, **options)  # type: ignore[arg-type]
-    return source
+def read_all(inputs: Inputs, read_size: int = 64, start: int = 0) -> list[bytes]:
+    """What the only file gives, read by read."""
+    [file] = inputs.files
+    reads = list(inputs.read(file, read_size, start))
+    disk_bytes = [done for _, done in reads]
+    assert disk_bytes == sorted(disk_bytes)
+    assert not reads or disk_bytes[-1] == file.size
+    return [data for data, _ in reads]
 
 
-def documents_of(source: Source, block_size: int) -> list[str]:
-    documents = []
-    for block in source.blocks(block_size=block_size):
-        start = 0
-        for end in block.document_ends:
-            documents.append(block.data[start:end].decode())
-            start = end
-        assert start == len(block.data)
-    return documents
-
-
-def check_blocks(source: Source, text: bytes, start_offset: int, block_size: int) -> None:
-    position = start_offset
-    disk_bytes = 0
-    for block in source.blocks(start_offset, block_size):
-        assert block.data == text[position : position + len(block.data)]
-        assert block.offset == position
-        assert disk_bytes <= block.disk_bytes <= source.size
-        position += len(block.data)
-        disk_bytes = block.disk_bytes
-    assert position == max(len(text), start_offset)
-    assert not disk_bytes or disk_bytes == source.size
+def documents_of(inputs: Inputs, read_size: int = 64) -> list[str]:
+    return [record.decode() for record in read_all(inputs, read_size)]
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
-@pytest.mark.parametrize("block_size", [1 << 10, 4 << 20])
-@pytest.mark.parametrize("start_offset", [0, 1, 40_000, len(TEXT)])
-def test_plain_and_compressed_text(
-    tmp_path: Path, suffix: str, block_size: int, start_offset: int
-) -> None:
+@pytest.mark.parametrize("read_size", [1 << 10, 4 << 20])
+@pytest.mark.parametrize("start", [0, 1, 40_000, len(TEXT)])
+def test_plain_and_compressed_text(tmp_path: Path, suffix: str, read_size: int, start: int) -> None:
     path = write(tmp_path / f"a.txt{suffix}", COMPRESS[suffix](TEXT))
-    check_blocks(only(path), TEXT, start_offset, block_size)
+    assert b"".join(read_all(open_inputs(path), read_size, start)) == TEXT[start:]
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
-@pytest.mark.parametrize("block_size", [1, 64, 4 << 20])
-def test_json_lines(tmp_path: Path, suffix: str, block_size: int) -> None:
-    source = only(write(tmp_path / f"a.jsonl{suffix}", COMPRESS[suffix](jsonl(DOCUMENTS))))
-    assert documents_of(source, block_size) == DOCUMENTS
-    text = "".join(DOCUMENTS).encode()
-    for start_offset in (0, 5, 7, 100, len(text)):
-        check_blocks(source, text, start_offset, block_size)
+@pytest.mark.parametrize("read_size", [1, 64, 4 << 20])
+def test_json_lines(tmp_path: Path, suffix: str, read_size: int) -> None:
+    path = write(tmp_path / f"a.jsonl{suffix}", COMPRESS[suffix](jsonl(DOCUMENTS)))
+    assert documents_of(open_inputs(path), read_size) == DOCUMENTS
 
 
 @pytest.mark.parametrize("lines", [b"\xef\xbb\xbf", b"\r\n", b" \n\n"])
 def test_json_lines_as_found_in_the_wild(tmp_path: Path, lines: bytes) -> None:
     path = write(tmp_path / "a.jsonl", lines + b'{"body": "x"}\r\n\n{"body": "y"}')
-    assert documents_of(only(path, field="body"), 64) == ["x", "y"]
+    assert documents_of(open_inputs(path, field="body")) == ["x", "y"]
 
 
 @pytest.mark.parametrize("kind", ["string", "large_string", "dictionary"])
@@ -108,12 +88,11 @@ def test_parquet(tmp_path: Path, kind: str) -> None:
     parquet.write_table(
         pyarrow.table({"id": range(len(DOCUMENTS)), "text": column}), path, row_group_size=30
     )
-    assert documents_of(only(path), 64) == DOCUMENTS
-    check_blocks(only(path), "".join(DOCUMENTS).encode(), 7, 64)
+    assert documents_of(open_inputs(path)) == DOCUMENTS
     with pytest.raises(InputError, match="its columns are 'id', 'text'"):
-        list(only(path, field="body").blocks())
+        read_all(open_inputs(path, field="body"))
     with pytest.raises(InputError, match="int64, not strings"):
-        list(only(path, field="id").blocks())
+        read_all(open_inputs(path, field="id"))
 
 
 def test_parquet_errors_name_the_row(tmp_path: Path) -> None:
@@ -122,15 +101,15 @@ def test_parquet_errors_name_the_row(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"text": ["a", None]}), path)
     with pytest.raises(InputError, match=r"a\.parquet, row 2"):
-        list(only(path).blocks())
+        read_all(open_inputs(path))
     with pytest.raises(InputError, match="not Parquet"):
-        list(only(write(tmp_path / "b.parquet", b"nonsense")).blocks())
+        read_all(open_inputs(write(tmp_path / "b.parquet", b"nonsense")))
 
 
 def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingPackageError, match=r"pip install 'trafo\[parquet\]'"):
-        list(only(write(tmp_path / "a.parquet", b"")).blocks())
+        read_all(open_inputs(write(tmp_path / "a.parquet", b"")))
 
 
 @pytest.mark.parametrize(
@@ -150,12 +129,12 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_json_errors_name_the_line(tmp_path: Path, line: bytes, says: str) -> None:
     path = write(tmp_path / "a.jsonl", b'{"text": "fine"}\n' + line + b"\n")
     with pytest.raises(InputError, match=rf"a\.jsonl, line 2: .*{says}"):
-        list(only(path).blocks())
+        read_all(open_inputs(path))
 
 
 def test_json_errors_replaced_on_request(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", b'{"text": "a\xff"}\n{"text": "b\\ud800"}\n')
-    assert documents_of(only(path, errors="replace"), 64) == ["a\ufffd", "b\ufffd"]
+    assert documents_of(open_inputs(path, errors="replace")) == ["a\ufffd", "b\ufffd"]
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
@@ -163,9 +142,9 @@ def test_damaged_archives(tmp_path: Path, suffix: str) -> None:
     whole = COMPRESS[suffix](TEXT)
     for cut in (3, len(whole) // 4, len(whole) - 2):
         with pytest.raises(InputError, match="ends too early"):
-            list(only(write(tmp_path / f"a.txt{suffix}", whole[:cut])).blocks())
+            read_all(open_inputs(write(tmp_path / f"a.txt{suffix}", whole[:cut])))
     with pytest.raises(InputError, match="damaged or not"):
-        list(only(write(tmp_path / f"b.txt{suffix}", b"plain text, no archive")).blocks())
+        read_all(open_inputs(write(tmp_path / f"b.txt{suffix}", b"plain text, no archive")))
 
 
 def test_folders_globs_and_doubles(tmp_path: Path) -> None:
@@ -196,14 +175,28 @@ def test_missing_and_empty_input(tmp_path: Path) -> None:
         expand_paths([])
 
 
-def test_an_empty_file_has_no_blocks(tmp_path: Path) -> None:
+def test_an_empty_file_has_no_text(tmp_path: Path) -> None:
     for name in ("a.txt", "a.jsonl", "a.txt.zst"):
-        assert list(only(write(tmp_path / name, b"")).blocks()) == []
+        assert read_all(open_inputs(write(tmp_path / name, b""))) == []
 
 
-def test_fingerprint_changes_with_the_file(tmp_path: Path) -> None:
+def test_the_identity_changes_with_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"x")
-    before = fingerprint(tmp_path)
-    assert before == fingerprint([path])
+    before = open_inputs(tmp_path).identity()
+    assert before == open_inputs([path]).identity()
+    assert before != open_inputs(path, field="body").identity()
+    assert before != open_inputs(path, errors="replace").identity()
     write(path, b"xy")
-    assert fingerprint(tmp_path) != before
+    assert open_inputs(tmp_path).identity() != before
+
+
+def test_the_first_characters(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", b"")
+    write(tmp_path / "b.jsonl", jsonl(["ä", "", "中文", "rest"]))
+    assert [open_inputs(tmp_path).first_characters(n) for n in (0, 2, 9)] == [
+        "",
+        "ä中",
+        "ä中文rest",
+    ]
+    write(tmp_path / "a.txt", "😀é".encode())
+    assert open_inputs(tmp_path).first_characters(1) == "😀"
