@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trafo.checkpoint.model_tokenizer import Markers, ModelTokenizer
 from trafo.errors import ConfigError, InputError
 from trafo.generate import GenerationConfig, generate, generate_ids, stream, stream_text
 from trafo.generate.complete import encode_prompt
@@ -65,13 +66,14 @@ class Scripted:
         model.logits = self
         model.hidden_states = self.hidden_states
         self.at = None
+        self.vocab = 257
 
     def hidden_states(self, ids, *, cache, lengths=None):
         self.at = 0 if self.at is None else self.at + 1
         return torch.zeros(ids.shape[0], ids.shape[1], 1)
 
     def __call__(self, states):
-        logits = torch.full((states.shape[0], 257), -30.0)
+        logits = torch.full((states.shape[0], self.vocab), -30.0)
         logits[:, self.script[min(self.at, len(self.script) - 1)]] = 30.0
         return logits
 
@@ -129,6 +131,56 @@ def test_ignoring_the_end_goes_on(tiny, bytes_tokenizer):
     (done,) = generate(scripted(tiny, "ab"), bytes_tokenizer, ["x"], config)
     assert done.text == "ab<|endoftext|><|endoftext|>"
     assert done.finish_reason == "length"
+
+
+CHAT = ("<|begin|>", "<|end|>", "<|user|>", "<think>")
+
+
+@pytest.fixture
+def chat_tokenizer():
+    """256 to 259 are the special tokens; <think> is one that is printed."""
+    parts = Tokenizer(BYTES, [], CHAT).parts
+    return ModelTokenizer.of(parts, Markers(256, frozenset([257, 98]), frozenset([256, 257, 258])))
+
+
+class Says(Scripted):
+    """Ids instead of a text."""
+
+    def __init__(self, model, ids):
+        super().__init__(model, "")
+        self.script, self.vocab = ids, 260
+
+
+def test_the_model_s_own_end_tokens_end_a_text(tiny, chat_tokenizer):
+    for end in (257, 98):
+        model = tiny(context_length=400, vocab_size=260)
+        Says(model, [99, 258, 259, 100, end])
+        (done,) = generate(model, chat_tokenizer, ["x"])
+        assert (done.text, done.finish_reason) == ("c<think>d", "end")  # no chat marker
+        assert done.ids == [99, 258, 259, 100]
+
+
+def test_all_is_printed_if_the_end_is_ignored(tiny, chat_tokenizer):
+    model = tiny(context_length=400, vocab_size=260)
+    Says(model, [99, 258, 257])
+    (done,) = generate(
+        model, chat_tokenizer, ["x"], GenerationConfig(ignore_end=True, max_new_tokens=3)
+    )
+    assert done.text == "c<|user|><|end|>"
+
+
+def test_a_begin_token_is_added_once(chat_tokenizer):
+    config = GenerationConfig(allow_special=True)
+    assert encode_prompt(chat_tokenizer, "a", config) == [256, 97]
+    assert encode_prompt(chat_tokenizer, "<|begin|>a", config) == [256, 97]
+    assert encode_prompt(chat_tokenizer, "", config) == [256]
+
+
+def test_one_string_is_no_list_of_strings(tiny, bytes_tokenizer):
+    with pytest.raises(InputError, match=r"prompts come as a list; write \['abc'\]"):
+        generate(tiny(), bytes_tokenizer, "abc")
+    with pytest.raises(ConfigError, match="stop is 'END'; it must be a list of strings"):
+        GenerationConfig(stop="END")
 
 
 def test_special_tokens_in_a_prompt_are_text_unless_allowed(bytes_tokenizer):

@@ -37,7 +37,7 @@ class Options(GenerationConfig):
     top_k: OptionalInt = None
     """top-k sampling: sample from the k most probable tokens"""
     end_token: OptionalString = None
-    """special token that ends a completion; None: <|endoftext|>, if the tokenizer has it"""
+    """special token that ends a completion; None: the model's own, such as <|endoftext|>"""
     stop: Strings = ()
     """stop strings: end before any of these; they are not part of the completion"""
     logprobs: OptionalInt = None

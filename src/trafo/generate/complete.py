@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from trafo.checkpoint.model_tokenizer import markers_of
 from trafo.errors import ConfigError, InputError
 from trafo.generate.config import GenerationConfig
 from trafo.generate.decode import Decoding, vocab_size
@@ -99,9 +100,14 @@ def stream(
             f"the tokenizer has {tokenizer.vocab_size:,} ids, the model {vocab_size(model):,}",
             hint="use the model's own tokenizer",
         )
+    if isinstance(prompts, str):
+        raise InputError("prompts come as a list", hint=f"write [{prompts[:40]!r}]")
     ids = [encode_prompt(tokenizer, prompt, config) for prompt in prompts]
-    end = None if config.ignore_end else end_id(tokenizer, config)
-    return _pieces(model, ids, config, end, tokenizer.vocab)
+    if config.ignore_end:
+        return _pieces(model, ids, config, frozenset(), tokenizer.vocab)
+    hidden = markers_of(tokenizer).hidden
+    shown = {i: token for i, token in tokenizer.vocab.items() if i not in hidden}
+    return _pieces(model, ids, config, end_ids(tokenizer, config), shown)
 
 
 def generate_ids(
@@ -115,13 +121,17 @@ def generate_ids(
     config = config or GenerationConfig()
     if config.stop:
         raise ConfigError("stop strings are for text", hint="use `generate`, or an end_id")
-    pieces = _pieces(model, prompts, config, end_id, {})
+    ends = frozenset() if end_id is None else frozenset([end_id])
+    pieces = _pieces(model, prompts, config, ends, {})
     return collect(pieces, len(prompts), config.num_samples)
 
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str, config: GenerationConfig) -> list[int]:
-    """The ids of a prompt; an empty one begins a new text."""
+    """The ids of a prompt, after the begin token if the model has one; an empty one needs it."""
     ids = tokenizer.encode(prompt, "allow" if config.allow_special else "ignore")
+    begin = markers_of(tokenizer).begin
+    if begin is not None and ids[:1] != [begin]:
+        return [begin, *ids]
     if ids:
         return ids
     start = tokenizer.special_tokens.get(END_OF_TEXT)
@@ -133,24 +143,24 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str, config: GenerationConfig) -
     return [start]
 
 
-def end_id(tokenizer: Tokenizer, config: GenerationConfig) -> int | None:
-    """The id that ends a completion, if there is one."""
+def end_ids(tokenizer: Tokenizer, config: GenerationConfig) -> frozenset[int]:
+    """The ids that end a completion: the model's own, unless the config names another."""
     if config.end_token is None:
-        return tokenizer.special_tokens.get(END_OF_TEXT)
+        return markers_of(tokenizer).ends
     if config.end_token not in tokenizer.special_tokens:
         known = ", ".join(tokenizer.special_tokens) or "none"
         raise InputError(
             f"the tokenizer has no special token {config.end_token!r}",
             hint=f"its special tokens: {known}",
         )
-    return tokenizer.special_tokens[config.end_token]
+    return frozenset([tokenizer.special_tokens[config.end_token]])
 
 
 def _pieces(
     model: CausalLM,
     prompts: Sequence[Sequence[int]],
     config: GenerationConfig,
-    end: int | None,
+    ends: frozenset[int],
     vocab: dict[int, bytes],
 ) -> Iterator[Piece]:
     was_training = model.training
@@ -161,7 +171,7 @@ def _pieces(
         for number in range(1, config.max_new_tokens + 1):
             is_last = number == config.max_new_tokens
             pieces = [
-                _piece(row, token, texts[row], end, is_last) for row, token in decoding.step()
+                _piece(row, token, texts[row], ends, is_last) for row, token in decoding.step()
             ]
             yield from pieces
             decoding.drop({piece.row for piece in pieces if piece.finish_reason})
@@ -171,8 +181,8 @@ def _pieces(
         model.train(was_training)
 
 
-def _piece(row: int, token: Token, text: TextStream, end: int | None, is_last: bool) -> Piece:
-    if token.id == end:
+def _piece(row: int, token: Token, text: TextStream, ends: frozenset[int], is_last: bool) -> Piece:
+    if token.id in ends:
         return Piece(row, text.finish(), None, "end")
     shown = text.feed(token.id)
     if text.stopped:

@@ -38,7 +38,7 @@ class GenerationConfig:
     stop: tuple[str, ...] = ()
     """end before any of these strings; they are not part of the completion"""
     end_token: str | None = None
-    """the special token that ends a completion; <|endoftext|> if the tokenizer has it"""
+    """the special token that ends a completion; None: those that the model's files name"""
     ignore_end: bool = False
     """go on past the end token"""
     allow_special: bool = False
@@ -60,7 +60,8 @@ class GenerationConfig:
         self._require("repetition_penalty", 0.0 < self.repetition_penalty < math.inf, "above 0")
         self._require("seed", self.seed >= 0, "0 or more")
         self._require("num_samples", self.num_samples >= 1, "1 or more")
-        self._require("stop", all(self.stop), "strings that are not empty")
+        is_list = not isinstance(self.stop, str)
+        self._require("stop", is_list and all(self.stop), "a list of strings that are not empty")
         self._require("logprobs", self.logprobs is None or self.logprobs >= 0, "0 or more")
         self._require("kept_share", 0.0 < self.kept_share <= 1.0, "more than 0 and at most 1")
         self._require("kernel", self.kernel in get_args(Kernel), "readable, compiled or auto")
