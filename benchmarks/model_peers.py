@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from timing import silence
+from trafo.fast import accelerate, head_loss
 from trafo.models import TransformerLM, TransformerLMConfig
-from trafo.optim import chunked_cross_entropy
 
 CONFIG = TransformerLMConfig(
     vocab_size=10_000, context_length=256, d_model=512, num_layers=4, num_heads=16, d_ff=1_344
@@ -64,10 +64,10 @@ def contenders(nanogpt: Path | None) -> dict[str, Contender]:
 
 
 def _trafo() -> Contender:
-    model = TransformerLM.from_config(CONFIG)
+    model = accelerate(TransformerLM.from_config(CONFIG))
 
     def loss(ids: Tensor, targets: Tensor) -> Tensor:
-        return chunked_cross_entropy(model.hidden_states(ids), model.head_weight, targets)
+        return head_loss(model, model.hidden_states(ids), targets)
 
     return Contender(model, loss, model.forward)
 

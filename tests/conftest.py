@@ -1,10 +1,16 @@
 """What all tests with tensors share. The others do not import torch, and neither does this."""
 
+from __future__ import annotations
+
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # A machine may be busy: how long an example takes says nothing about the code.
 settings.register_profile("trafo", deadline=None)
@@ -29,3 +35,33 @@ def _seed() -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def agree() -> Callable[..., None]:
+    """One way to hold an implementation to another: same outputs, same gradients."""
+    import torch
+
+    def check(
+        ours: Callable[..., Tensor],
+        theirs: Callable[..., Tensor],
+        inputs: Sequence[Tensor],
+        *,
+        atol: float = 1e-5,
+        rtol: float = 1e-4,
+    ) -> None:
+        """`ours(*inputs)` equals `theirs(*inputs)`, and so do the gradients of a random sum."""
+        results = []
+        upstream = None
+        for function in (ours, theirs):
+            leaves = [x.detach().clone().requires_grad_(x.is_floating_point()) for x in inputs]
+            out = function(*leaves)
+            if upstream is None:
+                upstream = torch.randn_like(out)
+            wanted = [leaf for leaf in leaves if leaf.requires_grad]
+            grads = torch.autograd.grad((out * upstream.to(out.dtype)).sum(), wanted)
+            results.append((out.detach(), *grads))
+        for mine, other in zip(*results, strict=True):
+            torch.testing.assert_close(mine.double(), other.double(), atol=atol, rtol=rtol)
+
+    return check

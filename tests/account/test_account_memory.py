@@ -17,9 +17,9 @@ from trafo.account.measurement import SHAPES, measure
 from trafo.account.optimizer import ADAMW_NUMBERS_AT_ONCE, newton_schulz_products, update
 from trafo.account.parts import Weight
 from trafo.account.tide import largest_batch, memory
+from trafo.fast import accelerate, head_loss, loss, recompute
 from trafo.models import GPT2_PRESETS, TransformerLMConfig, build_model
-from trafo.nn import recompute
-from trafo.optim import AdamW, adamw, chunked_cross_entropy, cross_entropy, loss
+from trafo.optim import AdamW, adamw
 from trafo.optim.muon import orthogonalize
 
 SMALL = TransformerLMConfig(vocab_size=97, context_length=48, d_model=32, num_layers=2, num_heads=4)
@@ -47,10 +47,7 @@ def kept_bytes(model: Any, config: Any, batch: int, seq: int, source: int) -> in
             states = model.hidden_states(ids, model.encode(torch.randint(1, 70, (batch, source))))
         else:
             states = model.hidden_states(ids)
-        if getattr(config, "head_bias", False):
-            total = cross_entropy(model.logits(states), ids)
-        else:
-            total = chunked_cross_entropy(states, model.head_weight, ids)
+        total = head_loss(model, states, ids)
     alive = [box.tensor for ref in boxes if (box := ref()) is not None]
     assert total.requires_grad  # and with it the graph is alive
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in alive}
@@ -64,7 +61,7 @@ def test_activations_are_what_autograd_keeps(config, kernel):
     if hasattr(config, "kernel"):
         config = dataclasses.replace(config, kernel=kernel)
     work = Workload(seq=40, source_seq=24, batch_size=3)
-    real = kept_bytes(build_model(config).train(), config, 3, 40, 24)
+    real = kept_bytes(accelerate(build_model(config)).train(), config, 3, 40, 24)
     assert account(config, work).kept_bytes == pytest.approx(real, rel=0.02)
 
 
@@ -102,10 +99,10 @@ class LiveBytes(TorchDispatchMode):
 def test_the_peak_of_forward_and_backward_is_that_of_all_live_tensors(kernel, wide):
     shape = {"vocab_size": 512, "context_length": 256, "d_model": 64, "num_layers": 3}
     config = TransformerLMConfig(**shape | {"num_heads": 4, "d_ff": 512, "kernel": kernel} | wide)
-    model: Any = build_model(config)
+    model: Any = accelerate(build_model(config))
     ids = torch.randint(512, (4, 256))
     with LiveBytes() as live:
-        chunked_cross_entropy(model.hidden_states(ids), model.head_weight, ids).backward()
+        head_loss(model, model.hidden_states(ids), ids).backward()
     result = account(config, Workload(seq=256, batch_size=4))
     # With an optimizer that keeps nothing, the parameters are all there is besides.
     predicted = memory(result, "sgd").peak - 4 * result.parameters

@@ -10,8 +10,8 @@ import sys
 import pytest
 import torch
 
+from trafo.fast import accelerate, head_loss
 from trafo.models import GPT2, EncoderDecoder, EncoderDecoderConfig, GPT2Config, TransformerLM
-from trafo.optim import chunked_cross_entropy
 
 SHAPE = {"vocab_size": 50, "context_length": 16, "d_model": 32, "num_layers": 2, "num_heads": 4}
 LANGUAGE_MODELS = {
@@ -32,7 +32,7 @@ def compare_training(model):
 
     def loss(ids):
         states = model.hidden_states(ids[:, :-1])
-        return chunked_cross_entropy(states, model.head_weight, ids[:, 1:], chunk_rows=8)
+        return head_loss(model, states, ids[:, 1:])
 
     results = []
     for function in (loss, torch.compile(loss, fullgraph=True)):
@@ -59,6 +59,8 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     chosen = sys.argv[1]
     if chosen in LANGUAGE_MODELS:
-        compare_training(LANGUAGE_MODELS[chosen]())
+        model = LANGUAGE_MODELS[chosen]()
+        compare_training(model)
+        compare_training(accelerate(model))
     else:
         compare_translation()

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from trafo.errors import ConfigError
 from trafo.nn import LearnedPositions, RotaryPositionalEmbedding, SinusoidalPositions
-from trafo.nn.position import _turn_complex, _turn_real
 
 
 def rotate_by_matrices(x, positions, theta):
@@ -64,13 +63,6 @@ def test_rope_gradients_turn_back(agree):
         lambda x: rope(x, positions),
         lambda x: rotate_by_matrices(x, positions, 100.0),
         [torch.randn(2, 5, 6)],
-    )
-
-
-def test_both_ways_of_turning_are_the_same(agree):
-    pairs, cos, sin = torch.randn(2, 5, 3, 2), torch.randn(5, 3), torch.randn(5, 3)
-    agree(
-        lambda x: _turn_real(x, cos, sin), lambda x: _turn_complex(x, cos, sin), [pairs], atol=1e-6
     )
 
 

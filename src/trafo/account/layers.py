@@ -2,7 +2,7 @@
 
 A rule that covers every placement of norms: a norm keeps its input, a linear map keeps its input,
 a sum keeps nothing. Cheap formulas (norms, activations) are run again in the backward pass instead
-of being kept step by step, see `trafo.nn.recompute`.
+of being kept step by step, see `trafo.fast.recompute`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from trafo.account.parts import Component, Kept, MatrixProduct, Weight
 from trafo.account.workload import Workload
 
 # Tensors that exist together while an activation's gradient is computed: the steps of its formula,
-# run again, and their gradients. They are as large as a block of rows, see `trafo.nn.recompute`.
+# run again, and their gradients. They are as large as a block of rows, see `trafo.fast.recompute`.
 # SwiGLU's gradient is written out by hand.
 _STEPS_OF = {"swiglu": 2, "silu": 6, "relu": 4, "relu2": 7, "gelu": 10, "gelu_tanh": 9}
 BLOCK_NUMBERS = 2**18
 
-# Numbers of logits that `trafo.optim.chunked_cross_entropy` computes at once.
+# Numbers of logits that `trafo.fast.chunked_cross_entropy` computes at once.
 LOGITS_AT_ONCE = 2**23
 
 NormKind = Literal["rmsnorm", "layernorm"]

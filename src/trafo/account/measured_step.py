@@ -22,8 +22,9 @@ from torch.optim import Optimizer
 
 from trafo.account.optimizer import OptimizerName
 from trafo.account.workload import Workload
+from trafo.fast import accelerate, head_loss
 from trafo.models import ModelConfig, TransformerLMConfig, build_model, config_from
-from trafo.optim import SGD, AdamW, Muon, chunked_cross_entropy, cross_entropy
+from trafo.optim import SGD, AdamW, Muon
 from trafo.runtime.memory import peak_memory
 
 
@@ -40,7 +41,7 @@ def main() -> None:
 
 def _train(config: ModelConfig, work: Workload, optimizer_name: OptimizerName) -> None:
     """Two steps: the first one makes the optimizer's state, the second runs beside it."""
-    model: Any = build_model(config, dtype=getattr(torch, work.dtype)).train()
+    model: Any = accelerate(build_model(config, dtype=getattr(torch, work.dtype))).train()
     optimizers = list(_optimizers(model, optimizer_name))
     for _ in range(2):
         _loss(model, config, work).backward()  # type: ignore[no-untyped-call]
@@ -58,9 +59,7 @@ def _loss(model: Any, config: ModelConfig, work: Workload) -> Tensor:
         source = torch.randint(1, config.source_vocab_size, (work.batch_size, work.source))  # type: ignore[union-attr]
         targets = torch.randint(1, config.target_vocab_size, (work.batch_size, work.seq))  # type: ignore[union-attr]
         states = model.hidden_states(targets, model.encode(source))
-    if getattr(config, "head_bias", False):
-        return cross_entropy(model.logits(states), targets)
-    return chunked_cross_entropy(states, model.head_weight, targets)
+    return head_loss(model, states, targets)
 
 
 def _optimizers(model: Any, name: OptimizerName) -> Iterator[Optimizer]:

@@ -20,6 +20,7 @@ from trafo.checkpoint.locate import CHECKPOINTS, kind_of, load_tokenizer
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.checkpoint.store import CheckpointStore, read_weights
 from trafo.errors import ConfigError, FormatError, InputError
+from trafo.fast import accelerate
 from trafo.models import CausalLM, ModelConfig, config_from, model_name
 
 
@@ -35,12 +36,19 @@ class Bundle:
     """how many steps it was trained for, if that is known"""
 
 
-def load_bundle(path: str | Path, *, best: bool = False) -> Bundle:
+def load_bundle(path: str | Path, *, best: bool = False, fast: bool = True) -> Bundle:
     """Load whatever holds a model, ready to be used.
 
-    `best` takes the checkpoint with the lowest validation loss instead of the newest.
+    `best` takes the checkpoint with the lowest validation loss instead of the newest; without
+    `fast` the model runs its readable layers.
     """
-    path = Path(path)
+    bundle = _load(Path(path), best)
+    if fast:
+        accelerate(bundle.model)
+    return bundle
+
+
+def _load(path: Path, best: bool) -> Bundle:
     kind = kind_of(path)
     if kind == "run":
         return _from_run(path, best)

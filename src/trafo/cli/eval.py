@@ -45,6 +45,8 @@ class Options:
     """invalid UTF-8: stop (strict), or read U+FFFD (replace)"""
     best: bool = False
     """use the checkpoint with the lowest validation loss instead of the newest"""
+    fast: bool = True
+    """use the faster versions of the layers; false runs the readable model"""
     json: bool = False
     """print JSON instead of a table"""
 
@@ -58,7 +60,7 @@ def run(options: Options) -> None:
     from trafo.checkpoint.bundle import load_bundle
     from trafo.runtime.console import show_json
 
-    bundle = load_bundle(options.run, best=options.best)
+    bundle = load_bundle(options.run, best=options.best, fast=options.fast)
     with _open_tokens(bundle.tokenizer, options) as tokens:
         evaluation = _evaluate(bundle, tokens, options)
     facts = {

@@ -68,7 +68,7 @@ def run(options: Options) -> None:
     from trafo.checkpoint.bundle import load_bundle
 
     prompts = _prompts(options)
-    bundle = load_bundle(options.run, best=options.best)
+    bundle = load_bundle(options.run, best=options.best, fast=options.kernel != "readable")
     start = perf_counter()
     if len(prompts) == 1 and options.num_samples == 1 and not options.json:
         num_tokens = _show_stream(bundle, prompts[0], options)

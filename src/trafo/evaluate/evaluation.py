@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from trafo.errors import InputError
 from trafo.evaluate.windows import Window, batches, spread, windows
+from trafo.fast import head_loss
 from trafo.models import CausalLM
-from trafo.optim import bits_per_byte, chunked_cross_entropy, perplexity
+from trafo.optim import bits_per_byte, perplexity
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def _evaluate_batch(
     skipped = batch[0].skipped
     states = model.hidden_states(on_device[:, :-1])[:, skipped:]
     targets = on_device[:, 1 + skipped :]
-    loss = chunked_cross_entropy(states, model.head_weight, targets, reduction="sum")
+    loss = head_loss(model, states, targets, reduction="sum")
     return loss.item(), rows[:, 1 + skipped :]
 
 

@@ -3,7 +3,6 @@
 A model says which parts it is made of (`transformer_lm.py`, `gpt2.py`); this says how they run.
 """
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import Module, ModuleList
@@ -11,7 +10,6 @@ from torch.nn import Module, ModuleList
 from trafo.models.block import TransformerBlock
 from trafo.models.validate import require_fits_context
 from trafo.nn import (
-    MANY_ROWS,
     CacheStep,
     Dropout,
     Embedding,
@@ -82,11 +80,7 @@ class CausalLM(Module):
 
     def logits(self, states: Float[Tensor, "*lead d_model"]) -> Float[Tensor, "*lead vocab"]:
         """The head, on whichever states are wanted."""
-        if torch.is_grad_enabled() or states.numel() < MANY_ROWS * states.shape[-1]:
-            return states @ self.head_weight.T
-        # W X for X W^T runs faster; what comes out is a view of it with tokens as rows.
-        by_token = (self.head_weight @ states.reshape(-1, states.shape[-1]).T).T
-        return by_token.view(*states.shape[:-1], -1)
+        return states @ self.head_weight.T
 
     @property
     def head_weight(self) -> Float[Tensor, "vocab d_model"]:

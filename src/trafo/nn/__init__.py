@@ -20,7 +20,7 @@ from trafo.nn.kernel_pooling import (
     nadaraya_watson,
 )
 from trafo.nn.kv_cache import CacheStep, KVCache, LayerCache
-from trafo.nn.linear import MANY_ROWS, Linear
+from trafo.nn.linear import Linear
 from trafo.nn.masks import (
     length_mask,
     look_ahead_mask,
@@ -40,7 +40,6 @@ from trafo.nn.windowed import windowed_attention
 
 __all__ = [
     "ACTIVATIONS",
-    "MANY_ROWS",
     "AdditiveAttention",
     "CacheStep",
     "Dropout",

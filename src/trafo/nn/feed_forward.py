@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from trafo.nn.activation import ACTIVATIONS, ActivationName, silu
-from trafo.nn.linear import MANY_ROWS, Linear
-from trafo.nn.recompute import WrittenOut, write_out
+from trafo.nn.linear import Linear
 
 FeedForwardName = Literal["swiglu", "silu", "gelu", "relu", "relu2"]
 
@@ -29,26 +28,6 @@ def silu_gate(
     gate: Float[Tensor, "*shape"], value: Float[Tensor, "*shape"]
 ) -> Float[Tensor, "*shape"]:
     return silu(gate) * value
-
-
-def _silu_gate_forward(out: Tensor, gate: Tensor, value: Tensor) -> None:
-    torch.sigmoid(gate, out=out).mul_(gate).mul_(value)
-
-
-def _silu_gate_backward(
-    out: Tensor, grads: list[Tensor], upstream: Tensor, gate: Tensor, value: Tensor
-) -> None:
-    """With s = sigmoid(g): silu'(g) = s + silu(g) (1 - s), between silu(g) and 1 at s."""
-    d_gate, d_value = grads
-    share = torch.sigmoid(gate)
-    bent = gate * share
-    slope = torch.lerp(bent, torch.ones_like(bent[:1, :1]), share, out=share)
-    torch.mul(slope.mul_(value), upstream, out=d_gate)
-    torch.mul(bent, value, out=out)
-    torch.mul(bent, upstream, out=d_value)
-
-
-write_out(silu_gate, WrittenOut(_silu_gate_forward, _silu_gate_backward))
 
 
 class SwiGLU(Module):
@@ -68,17 +47,7 @@ class SwiGLU(Module):
         self.w3 = Linear(d_model, d_ff, device, dtype)
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
-        if not torch.is_grad_enabled() and x.numel() >= MANY_ROWS * x.shape[-1]:
-            return self._with_tokens_as_columns(x)
-        return self.w2.after(silu_gate, self.w1(x), self.w3(x))
-
-    def _with_tokens_as_columns(
-        self, x: Float[Tensor, "... d_model"]
-    ) -> Float[Tensor, "... d_model"]:
-        """W X for X W^T: the same numbers, and a layout in which products run faster."""
-        columns = x.reshape(-1, x.shape[-1]).T
-        hidden = silu_gate(self.w1.weight @ columns, self.w3.weight @ columns)
-        return (self.w2.weight @ hidden).T.reshape(x.shape)
+        return self.w2(silu_gate(self.w1(x), self.w3(x)))  # type: ignore[no-any-return]
 
 
 class FeedForward(Module):
@@ -101,7 +70,7 @@ class FeedForward(Module):
         self.w2 = Linear(d_ff, d_model, device, dtype, bias=bias)
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
-        return self.w2.after(ACTIVATIONS[self.activation], self.w1(x))
+        return self.w2(ACTIVATIONS[self.activation](self.w1(x)))  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         return self.activation

@@ -4,15 +4,12 @@ RMSNorm(x) = x / sqrt(mean(x^2) + eps) * gain                        (Zhang and 
 LayerNorm(x) = (x - mean(x)) / sqrt(var(x) + eps) * gain + shift     (Ba, Kiros and Hinton, 2016)
 """
 
-from functools import partial
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import Module, Parameter
 
 from trafo.nn.precision import at_least_float32
-from trafo.nn.recompute import recomputed
 
 
 def rms_norm(
@@ -21,26 +18,6 @@ def rms_norm(
     wide = at_least_float32(x)
     mean_square = wide.square().mean(-1, keepdim=True)
     return (wide * torch.rsqrt(mean_square + eps) * gain).to(x.dtype)
-
-
-def _rms_norm_gradient(
-    upstream: Float[Tensor, "*lead d_model"],
-    x: Float[Tensor, "*lead d_model"],
-    gain: Float[Tensor, " d_model"],
-    eps: float,
-) -> tuple[Float[Tensor, "*lead d_model"], Float[Tensor, " d_model"]]:
-    """With r = 1 / sqrt(mean(x^2) + eps), n = r x and u the upstream gradient:
-
-    dx = r (gain u - n mean(gain u n)),    dgain = sum of u n over the rows
-    """
-    wide, up = at_least_float32(x), at_least_float32(upstream)
-    mean_square = wide.square().mean(-1, keepdim=True)
-    r = torch.rsqrt(mean_square + eps)
-    n = wide * r
-    un = up * n
-    along = (un @ gain.to(un.dtype))[..., None] / x.shape[-1]
-    dx = (up * gain).addcmul_(n, along, value=-1).mul_(r)
-    return dx.to(x.dtype), un.reshape(-1, x.shape[-1]).sum(0).to(gain.dtype)
 
 
 def layer_norm(
@@ -70,12 +47,7 @@ class RMSNorm(Module):
         self.weight = Parameter(torch.ones(d_model, device=device, dtype=dtype))
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
-        return recomputed(
-            partial(rms_norm, eps=self.eps),
-            x,
-            self.weight,
-            gradient=partial(_rms_norm_gradient, eps=self.eps),
-        )
+        return rms_norm(x, self.weight, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, eps={self.eps}"
@@ -97,7 +69,7 @@ class LayerNorm(Module):
         self.bias = Parameter(torch.zeros(d_model, device=device, dtype=dtype))
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
-        return recomputed(partial(layer_norm, eps=self.eps), x, self.weight, self.bias)
+        return layer_norm(x, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, eps={self.eps}"

@@ -10,14 +10,12 @@ added to the embeddings. Learned (GPT-2): one trained vector for each position, 
 from collections.abc import Callable
 
 import torch
-from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import Module, Parameter
 
 from trafo.errors import ConfigError
 from trafo.nn.init import truncated_normal_
-from trafo.nn.precision import at_least_float32
 
 
 def angles(theta: float, size: int, max_seq_len: int) -> Float[Tensor, "position pair"]:
@@ -66,40 +64,21 @@ class RotaryPositionalEmbedding(Module):
         x: Float[Tensor, "... seq d_k"],
         token_positions: Int[Tensor, "... seq"] | None = None,
     ) -> Float[Tensor, "... seq d_k"]:
-        """Without positions they are 0..seq-1."""
-        if token_positions is None:
-            cos, sin = self.cos[: x.shape[-2]], self.sin[: x.shape[-2]]
-        else:
-            cos, sin = self.cos[token_positions], self.sin[token_positions]
-        return rotate_pairs(x, cos, sin)
+        """Rotate each pair (a, b) to (a cos - b sin, a sin + b cos)."""
+        cos, sin = self.cos_sin(x.shape[-2], token_positions)
+        a, b = x[..., 0::2], x[..., 1::2]
+        rotated = torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1)
+        return rotated.flatten(-2).to(x.dtype)
+
+    def cos_sin(
+        self, seq: int, token_positions: Int[Tensor, "*lead seq"] | None
+    ) -> tuple[Float[Tensor, "*lead seq pair"], Float[Tensor, "*lead seq pair"]]:
+        """Of the angles at these positions; None: 0..seq-1."""
+        rows = slice(seq) if token_positions is None else token_positions
+        return self.cos[rows], self.sin[rows]
 
     def extra_repr(self) -> str:
         return f"theta={self.theta}, d_k={self.d_k}, max_seq_len={self.max_seq_len}"
-
-
-def rotate_pairs(
-    x: Float[Tensor, "... seq d_k"],
-    cos: Float[Tensor, "... seq pair"],
-    sin: Float[Tensor, "... seq pair"],
-) -> Float[Tensor, "... seq d_k"]:
-    """Turn each pair (a, b) to (a cos - b sin, a sin + b cos)."""
-    pairs = rearrange(at_least_float32(x), "... (pair two) -> ... pair two", two=2)
-    # Compilers fuse real arithmetic only; without one, the complex product is one pass, not six.
-    turned = _turn_real if torch.compiler.is_compiling() else _turn_complex
-    return turned(pairs, cos, sin).flatten(-2).to(x.dtype)
-
-
-def _turn_real(pairs: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    a, b = pairs.unbind(-1)
-    return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1)
-
-
-def _turn_complex(pairs: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """(a + ib) (cos + i sin)."""
-    odd_strides = any(stride % 2 for stride in (*pairs.stride()[:-2], pairs.storage_offset()))
-    if pairs.stride(-1) != 1 or odd_strides:  # a complex number is two neighbours, at even places
-        pairs = pairs.contiguous()
-    return torch.view_as_real(torch.view_as_complex(pairs) * torch.complex(cos, sin))
 
 
 class SinusoidalPositions(Module):

@@ -2,7 +2,7 @@
 
 from trafo.optim.adamw import AdamW
 from trafo.optim.clip import clip_gradients
-from trafo.optim.loss import bits_per_byte, chunked_cross_entropy, cross_entropy, perplexity
+from trafo.optim.loss import bits_per_byte, cross_entropy, perplexity
 from trafo.optim.muon import Muon
 from trafo.optim.schedule import (
     constant,
@@ -17,7 +17,6 @@ __all__ = [
     "AdamW",
     "Muon",
     "bits_per_byte",
-    "chunked_cross_entropy",
     "clip_gradients",
     "constant",
     "cross_entropy",

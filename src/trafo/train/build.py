@@ -7,6 +7,7 @@ import os
 import torch
 
 from trafo.errors import ConfigError
+from trafo.fast import accelerate
 from trafo.models import build_model
 from trafo.optim.config import build_optimizers
 from trafo.runtime.seed import seed_everything
@@ -23,6 +24,8 @@ def build(config: TrainConfig, ranks: Ranks) -> Training:
     task = _task(config, ranks)
     seed_everything(config.seed)
     model = build_model(config.model_config, device=device)
+    if config.machine.fast:
+        accelerate(model)
     blocks = task.blocks(model).values()
     objective = distribute(task.objective(model), blocks, ranks, config.machine.parallel)
     if config.machine.compile:

@@ -76,6 +76,9 @@ class MachineConfig:
     """CPU threads per process; None: all cores, divided among the processes"""
     dtype: NumberType = "float32"
     """precision of matrix products; bfloat16 is mixed precision, weights stay in float32"""
+    fast: bool = True
+    """use the faster versions of the layers and the loss: fused attention, less activation memory;
+    false trains the readable model, with the same losses up to rounding"""
     compile: bool = False
     """compile the model with torch.compile: slower to start, a little faster afterwards"""
     parallel: Parallel = "ddp"

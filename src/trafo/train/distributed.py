@@ -28,6 +28,7 @@ from torch.distributed import (
 from torch.nn import Module
 
 from trafo.checkpoint.snapshot import restore_weights, take_weights
+from trafo.fast import accelerate, is_accelerated
 from trafo.models import ModelConfig, build_model
 from trafo.optim.sharded import is_sharded
 from trafo.train.config import Parallel
@@ -154,4 +155,4 @@ def whole_model(model: Module, config: ModelConfig, ranks: Ranks) -> Module | No
         return None
     copy = build_model(config)
     restore_weights(weights, copy)
-    return copy
+    return accelerate(copy) if is_accelerated(model) else copy

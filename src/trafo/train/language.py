@@ -20,15 +20,15 @@ from trafo.data.windows import WindowSampler, num_windows
 from trafo.errors import require
 from trafo.evaluate.evaluation import evaluate_ids
 from trafo.evaluate.text_bytes import byte_lengths
+from trafo.fast import head_loss
 from trafo.generate import GenerationConfig, generate
 from trafo.models import CausalLM
-from trafo.optim import chunked_cross_entropy
 from trafo.train.config import TrainConfig
 from trafo.train.task import Batch, Task
 
 
 class NextTokenLoss(Module):
-    """The cross-entropy of every next token, added up, without ever holding all logits."""
+    """The cross-entropy of every next token, added up."""
 
     def __init__(self, model: CausalLM, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
@@ -42,9 +42,7 @@ class NextTokenLoss(Module):
         with torch.autocast(ids.device.type, self.dtype, enabled=self.dtype != torch.float32):
             states = self.model.hidden_states(ids)
         # The loss is computed in float32: it costs little and decides much.
-        return chunked_cross_entropy(
-            states.float(), self.model.head_weight, targets, reduction="sum"
-        )
+        return head_loss(self.model, states.float(), targets, reduction="sum")
 
 
 class LanguageModelling(Task):
