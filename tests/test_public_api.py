@@ -1,11 +1,18 @@
 """The names that users import, and what importing them costs."""
 
+import re
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import trafo
 import trafo.tokenizer
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("name", trafo.tokenizer.__all__)
@@ -40,5 +47,42 @@ assert tokenizer.decode(tokenizer.encode("a<|endoftext|>b")) == "a<|endoftext|>b
 
 
 def test_importing_trafo_costs_nothing() -> None:
-    loaded = loaded_modules("import trafo, trafo.tokenizer, trafo.errors")
+    parts = "trafo.tokenizer, trafo.errors, trafo.train, trafo.checkpoint, trafo.data"
+    loaded = loaded_modules(f"import trafo, {parts}")
     assert not loaded & {"numpy", "numba", "torch", "rich", "regex"}
+
+
+PARTS = ["account", "checkpoint", "config", "data", "generate", "models", "nn", "optim"]
+PARTS += ["tokenizer"]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_offers_what_it_names(part: str) -> None:
+    """By `import trafo` alone, also after submodules of the same name have been imported."""
+    package = getattr(trafo, part)
+    assert isinstance(package, ModuleType)
+    for name in package.__all__:
+        for _ in range(2):
+            assert not isinstance(getattr(package, name), ModuleType), name
+    with pytest.raises(AttributeError):
+        package.no_such_name  # noqa: B018
+
+
+def test_the_library_s_face() -> None:
+    for name in trafo.__all__:
+        assert callable(getattr(trafo, name)), name
+    assert isinstance(trafo.train, ModuleType)  # and a function, see its docstring
+    assert set(trafo.__all__) <= set(dir(trafo))
+    with pytest.raises(AttributeError, match="trane"):
+        trafo.trane  # noqa: B018
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+IMPORT = re.compile(r"^from (trafo[\w.]*) import ([\w, ]+)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_the_docs_import_is_there(page: Path) -> None:
+    for module, names in IMPORT.findall(page.read_text()):
+        for name in names.split(","):
+            assert hasattr(import_module(module), name.strip()), f"{module}.{name.strip()}"

@@ -2,7 +2,9 @@
 
 import io
 import re
+import sys
 from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -130,3 +132,29 @@ def test_no_count_is_lost_between_threads():
         for thread in threads:
             thread.join()
     assert bar.completed == 20_000
+
+
+def test_a_notebook_has_one_bar_that_is_redrawn(clock, monkeypatch):
+    """Stand-ins for IPython's display, which hands out a handle for what it has shown."""
+    shown = []
+
+    class Handle:
+        def update(self, content):
+            shown[-1] = content
+
+    def display(content, display_id):
+        shown.append(content)
+        return Handle()
+
+    fake = SimpleNamespace(HTML=str, display=display)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=fake))
+    monkeypatch.setitem(sys.modules, "IPython.display", fake)
+    notebook = Console(file=io.StringIO(), force_jupyter=True)
+    monkeypatch.setattr(console, "messages", lambda: notebook)
+    with progress("a < b", total=4, unit="steps") as bar:
+        for _ in range(4):
+            clock.now += 1
+            bar.advance()
+    assert shown == [
+        '<progress max="4" value="4.0"></progress> <code>a &lt; b  4/4 steps, 1 steps/s</code>'
+    ]

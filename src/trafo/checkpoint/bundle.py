@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class Bundle:
     """how many steps it was trained for, if that is known"""
 
 
-def load_bundle(path: str | Path, *, best: bool = False, fast: bool = True) -> Bundle:
+def load_bundle(path: str | PathLike[str], *, best: bool = False, fast: bool = True) -> Bundle:
     """Load whatever holds a model, ready to be used.
 
     `best` takes the checkpoint with the lowest validation loss instead of the newest; without
@@ -58,6 +59,12 @@ def _load(path: Path, best: bool) -> Bundle:
     # The tokenizer first: without one, nobody should wait for the weights.
     tokenizer = load_tokenizer(path)
     return Bundle(loaders[kind](path), tokenizer, path)
+
+
+def load(path: str | PathLike[str], *, best: bool = False) -> tuple[CausalLM, ModelTokenizer]:
+    """The model at `path` and its tokenizer: `model, tokenizer = trafo.load("runs/latest")`."""
+    bundle = load_bundle(path, best=best)
+    return bundle.model, bundle.tokenizer
 
 
 def load_config(path: str | Path) -> ModelConfig:

@@ -6,11 +6,13 @@ logits.
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
 from typing import Literal
 
 import torch
 
+from trafo.checkpoint.bundle import load
 from trafo.checkpoint.convert import Parity, save_gguf, save_hugging_face, save_llama2c
 from trafo.errors import require
 from trafo.models import CausalLM
@@ -18,6 +20,21 @@ from trafo.tokenizer.tokenizer import Tokenizer
 
 Format = Literal["hf", "gguf", "llama2c"]
 NumberType = Literal["float32", "float16", "bfloat16"]
+
+
+def export(
+    source: str | PathLike[str] | tuple[CausalLM, Tokenizer],
+    path: str | Path,
+    *,
+    to: Format | None = None,
+    dtype: NumberType = "float32",
+) -> Parity:
+    """Write a run, whatever else holds a model, or a model with its tokenizer.
+
+    The name decides the format: .gguf, .bin (llama2.c), else a Hugging Face folder.
+    """
+    model, tokenizer = source if isinstance(source, tuple) else load(source)
+    return export_model(model, path, tokenizer=tokenizer, to=to, dtype=dtype)
 
 
 def export_model(

@@ -9,6 +9,6 @@ that loading it gives the same tree again. This package knows no component: any 
 
 from trafo.config.fields import Setting, fields_table
 from trafo.config.flags import parse_flags
-from trafo.config.load import load, to_yaml
+from trafo.config.load import load, to_yaml, with_values
 
-__all__ = ["Setting", "fields_table", "load", "parse_flags", "to_yaml"]
+__all__ = ["Setting", "fields_table", "load", "parse_flags", "to_yaml", "with_values"]

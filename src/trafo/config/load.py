@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T")
+D = TypeVar("D", bound="DataclassInstance")
 
 
 def load(
@@ -33,6 +34,22 @@ def load(
 
     base = draft(cls, read_yaml(Path(yaml_path)), str(yaml_path))
     return parse_flags(cls, flags, default=base, prog=prog)
+
+
+def with_values(instance: D, values: Mapping[str, Any], where: str) -> D:
+    """The same tree with other values, given as a tree of dicts; `where` names them in errors."""
+    from trafo.config.yaml_file import draft
+
+    merged = _over(_plain(instance), _plain(dict(values)))
+    return parse_flags(type(instance), (), default=draft(type(instance), merged, where))
+
+
+def _over(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    both = {name for name in base.keys() & values.keys() if isinstance(base[name], dict)}
+    below = {
+        name: _over(base[name], values[name]) for name in both if isinstance(values[name], dict)
+    }
+    return base | values | below
 
 
 def to_yaml(instance: DataclassInstance) -> str:

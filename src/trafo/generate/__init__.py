@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trafo.generate.attention_weights import Attention, attention
     from trafo.generate.complete import (
         Completion,
         Piece,
@@ -17,18 +18,26 @@ if TYPE_CHECKING:
     from trafo.generate.sampling import Token
 
 __all__ = [
+    "Attention",
     "Completion",
     "Decoding",
     "GenerationConfig",
     "Piece",
     "Token",
+    "attention",
     "generate",
     "generate_ids",
     "stream",
     "stream_text",
 ]
 
-_HOMES = {"GenerationConfig": "config", "Decoding": "decode", "Token": "sampling"}
+_HOMES = {
+    "Attention": "attention_weights",
+    "attention": "attention_weights",
+    "GenerationConfig": "config",
+    "Decoding": "decode",
+    "Token": "sampling",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -33,6 +33,11 @@ def require_dropout(dropout: float) -> None:
 
 
 def require_fits_context(ids: Tensor, context_length: int) -> None:
+    if ids.ndim != 2 or not ids.numel():
+        raise InputError(
+            f"ids have the shape {tuple(ids.shape)}, expected (batch, seq), both at least 1",
+            hint="ids[None] makes a batch of one sequence",
+        )
     if ids.shape[-1] > context_length:
         raise InputError(
             f"the input has {ids.shape[-1]} tokens, more than the context of {context_length}",

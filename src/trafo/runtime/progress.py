@@ -3,17 +3,18 @@
     with progress("reading", total=size, unit="MB", scale=1e6) as bar:
         bar.advance(len(chunk))
 
-On a terminal a live bar: description, completed and total, rate, time left. When piped, a plain
-line every few seconds and one at the end; nothing at all for what is over at once.
+On a terminal or in a notebook a live bar: description, completed and total, rate, time left. When
+piped, a plain line every few seconds and one at the end; nothing at all for what is over at once.
 """
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trafo.runtime import console
 from trafo.runtime.sizes import format_duration
@@ -162,6 +163,30 @@ class LiveBar:
         self._progress.stop()
 
 
+class NotebookBar:
+    """A bar in the output of a notebook's cell, redrawn in place; needs no widgets."""
+
+    interval = SECONDS_BETWEEN_FRAMES
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def update(self, bar: Bar) -> None:
+        from IPython.display import HTML, display
+
+        total = "" if bar.total is None else f' max="{bar.total}" value="{bar.completed}"'
+        text = html.escape(f"{bar.description}  {bar.status()}")
+        content = HTML(f"<progress{total}></progress> <code>{text}</code>")
+        if self._handle is None:
+            self._handle = display(content, display_id=True)
+        else:
+            self._handle.update(content)
+
+    def finish(self, bar: Bar) -> None:
+        if self._handle is not None or bar.elapsed >= SECONDS_WORTH_A_LINE:
+            self.update(bar)
+
+
 @contextmanager
 def progress(
     description: str,
@@ -192,4 +217,4 @@ def _choose_display(description: str, total: float | None, *, is_long: bool) -> 
     stderr = console.messages()
     if stderr.is_terminal and not stderr.is_dumb_terminal:
         return LiveBar(description, total, is_long=is_long)
-    return PlainLines()
+    return NotebookBar() if stderr.is_jupyter else PlainLines()

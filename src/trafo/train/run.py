@@ -19,14 +19,18 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, count
 from pathlib import Path
 from signal import Signals
 from typing import Any
 
+from trafo.checkpoint.bundle import Bundle, load_bundle
 from trafo.checkpoint.locate import CHECKPOINTS, TOKENIZER
-from trafo.config import load, to_yaml
+from trafo.checkpoint.model_tokenizer import ModelTokenizer
+from trafo.config import load, to_yaml, with_values
 from trafo.errors import FormatError, InputError, StorageError
+from trafo.models import CausalLM
 from trafo.runtime.atomic import atomic_write, storage_errors
 from trafo.runtime.lock import lock
 from trafo.train.config import TrainConfig
@@ -68,6 +72,16 @@ class TrainerState:
             return cls(**values | {"plan": plan, "best_loss": math.inf if best is None else best})
         except (KeyError, TypeError) as error:
             raise FormatError(f"a checkpoint's state.json is incomplete: {error}") from None
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A PNG file that a notebook shows."""
+
+    path: Path
+
+    def _repr_png_(self) -> bytes:
+        return self.path.read_bytes()
 
 
 class Run:
@@ -115,6 +129,48 @@ class Run:
             what = "not a run: no config.yaml in it" if run.path.exists() else "no such run"
             raise InputError(what, where=str(path), hint="`trafo runs` lists the runs")
         return run
+
+    def __fspath__(self) -> str:
+        """A run can be given wherever a path to one can."""
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        step = "" if self.state is None else f", step {self.state.step:,}"
+        return f"Run({str(self.path)!r}{step})"
+
+    @cached_property
+    def _bundle(self) -> Bundle:
+        return load_bundle(self.path)
+
+    @property
+    def model(self) -> CausalLM:
+        """The model of the newest checkpoint, ready to be used."""
+        return self._bundle.model
+
+    @property
+    def tokenizer(self) -> ModelTokenizer:
+        """Its tokenizer."""
+        return self._bundle.tokenizer
+
+    def generate(self, prompt: str, **settings: Any) -> str:
+        """A completion of the prompt; settings are those of `trafo.generate.GenerationConfig`."""
+        from trafo.generate import GenerationConfig, generate
+
+        config = GenerationConfig(**{"kernel": "auto", **settings})
+        return generate(self.model, self.tokenizer, [prompt], config)[0].text
+
+    def resume(self, **settings: Any) -> Run:
+        """Train on from the newest checkpoint, for longer with `steps=` or `budget=`."""
+        from trafo.train.start import resume
+
+        return resume(self.path, with_values(self.read_config(), settings, "run.resume"))
+
+    def plot(self) -> Picture:
+        """The loss curve, which a notebook shows; also drawn into the run's `loss.png`."""
+        from trafo.train.curve import draw_curve
+
+        draw_curve(self.metrics, self.curve_file, self.path.name)
+        return Picture(self.curve_file)
 
     @property
     def metrics(self) -> list[Record]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from trafo.checkpoint.store import CheckpointStore
+from trafo.config import with_values
 from trafo.errors import TrafoError, require
+from trafo.train.auto import choose
 from trafo.train.build import build
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks, ranks
@@ -29,6 +34,16 @@ def train(config: TrainConfig) -> Run:
                 if mine.is_first and not CheckpointStore(run.checkpoint_folder).steps():
                     run.remove()  # nothing was done: the same name can be used again
                 raise
+
+
+def train_on(
+    text: str | PathLike[str] | Sequence[str | PathLike[str]], settings: Mapping[str, Any]
+) -> Run:
+    """Train on text files, with sizes that suit them unless the settings say otherwise."""
+    texts = [text] if isinstance(text, str | PathLike) else text
+    given = {**settings, "text": [str(path) for path in texts]}
+    asked = with_values(TrainConfig(), given, "trafo.train")
+    return train(with_values(choose(asked), given, "trafo.train"))
 
 
 def resume(path: str | Path, config: TrainConfig | None = None) -> Run:

@@ -1,0 +1,41 @@
+"""Which tokens of a text look at which: the attention weights of every layer and head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from trafo.checkpoint.model_tokenizer import markers_of
+from trafo.errors import InputError
+from trafo.models import CausalLM
+from trafo.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Attention:
+    """`weights[layer, head, i, j]` says how much token i takes from token j; rows sum to 1."""
+
+    tokens: list[str]
+    """the text, token by token"""
+    weights: Float[Tensor, "layer head seq seq"]
+
+
+@torch.no_grad()
+def attention(model: CausalLM, tokenizer: Tokenizer, text: str) -> Attention:
+    """The attention weights of a model on a text."""
+    begin = markers_of(tokenizer).begin
+    ids = [*([] if begin is None else [begin]), *tokenizer.encode(text)]
+    if not ids:
+        raise InputError("the text is empty", hint="give at least one character")
+    by_layer: list[Tensor] = []
+    was_training = model.training
+    model.eval()
+    try:
+        model(torch.tensor([ids], device=model.head_weight.device), weights_out=by_layer)
+    finally:
+        model.train(was_training)
+    tokens = [tokenizer.vocab.get(i, b"").decode(errors="replace") for i in ids]
+    return Attention(tokens, torch.stack(by_layer)[:, 0])

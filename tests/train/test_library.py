@@ -1,0 +1,136 @@
+"""From Python: text in, a run out that generates, resumes, plots and is exported."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import trafo
+from trafo.errors import ConfigError, InputError
+from trafo.generate import GenerationConfig, generate
+
+TEXT = "Once upon a time there was a little fox. The fox was red, and it was kind.\n" * 60
+SMALL = {"d_model": 16, "num_layers": 1, "num_heads": 2, "context_length": 16, "vocab_size": 280}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("library")
+    (folder / "fox.txt").write_text(TEXT)
+    return trafo.train(
+        folder / "fox.txt",
+        steps=4,
+        batch_size=4,
+        out=folder / "run",
+        model=SMALL,
+        data={"cache": folder / "cache"},
+        watch={"tensorboard": False, "sample_every": 0},
+    )
+
+
+def test_a_run_has_what_it_was_asked_for(run):
+    config = run.read_config()
+    assert (config.steps, config.batch_size) == (4, 4)
+    assert config.model.d_model == 16
+    assert config.optimizer.name == "muon"  # chosen automatically, as on the command line
+    assert [record["step"] for record in run.metrics if record["kind"] == "validation"][-1] == 4
+    assert repr(run) == f"Run({str(run.path)!r}, step 4)"
+
+
+@torch.no_grad()
+def test_the_lines_of_the_issue(run, tmp_path):
+    assert isinstance(run.generate("Once upon a time", temperature=0.7, max_new_tokens=5), str)
+    model, tokenizer = trafo.load(run)
+    logits = model(tokenizer.encode_tensor("The fox"))
+    assert torch.equal(logits, run.model(run.tokenizer.encode_tensor("The fox")))
+    seen = trafo.attention(model, tokenizer, "The fox")
+    num_tokens = logits.shape[1]
+    assert "".join(seen.tokens) == "The fox"
+    assert seen.weights.shape == (1, 2, num_tokens, num_tokens)
+    torch.testing.assert_close(seen.weights.sum(-1), torch.ones(1, 2, num_tokens))
+    assert seen.weights.triu(1).abs().max() == 0  # nothing looks ahead
+    for name in ("out.gguf", "out.bin", "out"):
+        assert trafo.export(run, tmp_path / name).largest_logit_difference < 1e-5
+        again, same = trafo.load(tmp_path / name)
+        assert same.hash == tokenizer.hash
+        torch.testing.assert_close(again(tokenizer.encode_tensor("The fox")), logits)
+    trafo.export((model, tokenizer), tmp_path / "pair.gguf")
+
+
+def test_generate_is_what_the_library_generates(run):
+    config = GenerationConfig(seed=3, max_new_tokens=6, kernel="auto")
+    (done,) = generate(run.model, run.tokenizer, ["fox"], config)
+    assert run.generate("fox", seed=3, max_new_tokens=6) == done.text
+
+
+def test_attention_of_a_first_layer_by_the_formula(run):
+    """softmax(q k^T / sqrt(d)) computed by hand, with the model's own matrices."""
+    model, tokenizer = run.model, run.tokenizer
+    attn, ids = model.layers[0].attn, tokenizer.encode_tensor("The fox")
+    with torch.no_grad():
+        x = model.layers[0].ln1(model.token_embeddings(ids))
+        q, k = (p(x)[0].view(-1, 2, 8).transpose(0, 1) for p in (attn.q_proj, attn.k_proj))
+        q, k = attn.rope(q), attn.rope(k)
+        scores = q @ k.transpose(1, 2) / 8**0.5
+        scores = scores.masked_fill(torch.ones_like(scores[0]).triu(1).bool(), -torch.inf)
+    found = trafo.attention(model, tokenizer, "The fox").weights[0]
+    torch.testing.assert_close(found, scores.softmax(-1), atol=1e-5, rtol=1e-4)
+
+
+def test_a_run_is_prolonged(run):
+    longer = run.resume(steps=6)
+    assert longer.state.step == 6
+    assert longer.path == run.path
+
+
+def test_a_notebook_shows_the_curve(run):
+    picture = run.plot()
+    assert picture._repr_png_().startswith(b"\x89PNG")
+    assert picture.path == run.curve_file
+
+
+def test_wrong_settings_are_named(tmp_path):
+    (tmp_path / "fox.txt").write_text(TEXT)
+    with pytest.raises(ConfigError, match=r"unknown key model.d_modell; did you mean model.d_mod"):
+        trafo.train(tmp_path / "fox.txt", model={"d_modell": 8})
+    with pytest.raises(ConfigError, match=r"trafo.train: steps: expected int, got 'many'"):
+        trafo.train(tmp_path / "fox.txt", steps="many")
+    with pytest.raises(InputError, match=r"nowhere.txt"):
+        trafo.train(tmp_path / "nowhere.txt")
+
+
+@pytest.mark.parametrize("shape", [(5,), (0, 5), (2, 0), (1, 1, 5)])
+def test_ids_of_other_shapes_are_refused_in_words(shape):
+    """In a process of one's own: here shapes are checked before the model sees them."""
+    import subprocess
+    import sys
+
+    program = f"""
+import torch, trafo
+from trafo.errors import InputError
+model = trafo.models.TransformerLM(9, 8, 8, 1, 2)
+try:
+    model(torch.zeros({shape}, dtype=torch.long))
+except InputError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert "ids have the shape" in done.stdout
+    assert "expected (batch, seq)" in done.stdout
+
+
+def test_relative_texts_and_several(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text(TEXT)
+    Path("b.txt").write_text(TEXT.upper())
+    two = trafo.train(
+        ["a.txt", Path("b.txt")],
+        steps=1,
+        batch_size=2,
+        model=SMALL,
+        watch={"tensorboard": False, "sample_every": 0},
+    )
+    assert two.path == Path("runs/a")
+    assert [Path(text).name for text in two.read_config().text] == ["a.txt", "b.txt"]
