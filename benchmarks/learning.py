@@ -70,7 +70,7 @@ def seconds_of(command: list[str], folder: Path) -> float:
 def train_ours(folder: Path, training: Path, validation: Path, round_number: int) -> float:
     """A run with an empty cache."""
     cache = folder / f"cache-{round_number}"
-    flags = ["--data.validation", str(validation), "--data.cache", str(cache)]
+    flags = ["--validation", str(validation), "--data.cache", str(cache)]
     out = ["--out", str(folder / f"run-{round_number}")]
     command = [sys.executable, "-m", "trafo", "train", str(training), "--config", str(RECIPE)]
     return seconds_of([*command, *flags, *out, "--quiet"], folder)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from trafo.data.pair_batches import EncodedPairs, PairSampler
 from trafo.data.pair_tokenizer import PairTokenizer, Sentences, end_id
 from trafo.data.prepare import DataConfig
-from trafo.data.prepare_pairs import PairsConfig, prepare_pairs
+from trafo.data.prepare_pairs import TranslationConfig, prepare_pairs
 from trafo.errors import ConfigError
 
 WORDS = ["ein", "hund", "rennt", "über", "die", "wiese", "und", "zwei", "männer", "lachen"]
@@ -98,7 +98,7 @@ def prepared(files, tmp_path, config, sizes=(300, 300)):
 @pytest.mark.parametrize("joint", [True, False])
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_text_to_ids_and_back(files, tmp_path, joint, lowercase):
-    config = PairsConfig(joint=joint, lowercase=lowercase)
+    config = TranslationConfig(joint=joint, lowercase=lowercase)
     data = prepared(files, tmp_path, config, (300, 300 if joint else 290))
     assert len(data.training) == 36
     assert len(data.validation) == len(data.validation_pairs) == 4
@@ -119,16 +119,16 @@ def test_text_to_ids_and_back(files, tmp_path, joint, lowercase):
 
 
 def test_special_tokens_in_a_sentence_are_text(files, tmp_path):
-    tokenizer = prepared(files, tmp_path, PairsConfig()).tokenizer
+    tokenizer = prepared(files, tmp_path, TranslationConfig()).tokenizer
     ids = tokenizer.encode_source(["a <|endoftext|> b"])[0].tolist()
     assert ids.count(end_id(tokenizer.source)) == 1
 
 
 def test_long_pairs_are_left_out_and_counted(files, tmp_path, capsys):
-    whole = prepared(files, tmp_path, PairsConfig())
+    whole = prepared(files, tmp_path, TranslationConfig())
     longest = np.maximum(whole.training.source.lengths, whole.training.target.lengths)
     limit = int(np.median(longest))
-    data = prepared(files, tmp_path, PairsConfig(max_tokens=limit))
+    data = prepared(files, tmp_path, TranslationConfig(max_tokens=limit))
     kept = longest <= limit
     assert len(data.training) == kept.sum() < 36
     first = np.flatnonzero(~kept)[0] + 1
@@ -138,5 +138,5 @@ def test_long_pairs_are_left_out_and_counted(files, tmp_path, capsys):
 
 
 def test_a_joint_vocabulary_has_one_size(files, tmp_path):
-    with pytest.raises(ConfigError, match="the vocabularies have 300 and 301"):
-        prepared(files, tmp_path, PairsConfig(), (300, 301))
+    with pytest.raises(ConfigError, match="vocabularies have 300 and 301"):
+        prepared(files, tmp_path, TranslationConfig(), (300, 301))

@@ -110,8 +110,8 @@ def test_a_border_between_files_counts(tmp_path: Path) -> None:
 def test_texts_of_their_own_for_validation(text: Path, tmp_path: Path) -> None:
     held = tmp_path / "held.txt"
     held.write_text("the mat sat on the dog.")
-    config = DataConfig(cache=tmp_path / "cache", validation=(str(held),))
-    dataset = prepare([str(text)], config, VOCAB)
+    config = DataConfig(cache=tmp_path / "cache")
+    dataset = prepare([str(text)], config, VOCAB, [str(held)])
     assert dataset.tokenizer.decode(dataset.training[:-1].tolist()) == TEXT
     assert dataset.tokenizer.decode(dataset.validation[:-1].tolist()) == "the mat sat on the dog."
 

@@ -1,9 +1,10 @@
-"""A text and a config small enough for a run of a second."""
+"""A text, sentence pairs, and configs small enough for a run of a second."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import random
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 
 from trafo.data.prepare import DataConfig
-from trafo.models import TransformerLMConfig
+from trafo.data.prepare_pairs import TranslationConfig
+from trafo.models import EncoderDecoderConfig, RecurrentConfig, TransformerLMConfig
 from trafo.optim.config import OptimizerConfig
 from trafo.train.config import CheckpointConfig, MachineConfig, TrainConfig, WatchConfig
 
@@ -53,13 +55,70 @@ def make_config(text: Path, cache: Path, tmp_path: Path) -> MakeConfig:
             checkpoint=CheckpointConfig(every=3),
             machine=MachineConfig(threads=1, peak_flops=1e11),
         )
-        by_branch: dict[str, dict[str, Any]] = {}
-        for key, value in changes.items():
-            branch, _, name = key.rpartition("__")
-            by_branch.setdefault(branch, {})[name] = value
-        whole = by_branch.pop("", {})
-        for branch, values in by_branch.items():
-            whole[branch] = dataclasses.replace(getattr(config, branch), **values)
-        return dataclasses.replace(config, **whole)
+        return changed(config, changes)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A language of numbers, and its translation: the words, in reverse order."""
+    chance = random.Random(0)
+    rows = [chance.choices(list(WORDS), k=chance.randint(1, 6)) for _ in range(80)]
+    folder = tmp_path_factory.mktemp("pairs")
+    source, target = folder / "numbers.en", folder / "numbers.de"
+    source.write_text("".join(" ".join(row) + "\n" for row in rows))
+    target.write_text("".join(" ".join(WORDS[word] for word in row[::-1]) + "\n" for row in rows))
+    return str(source), str(target)
+
+
+WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf"}
+
+
+@pytest.fixture
+def make_pairs_config(pairs: tuple[str, str], cache: Path, tmp_path: Path) -> MakeConfig:
+    """The same for sentence pairs."""
+
+    def make(out: str = "run", **changes: Any) -> TrainConfig:
+        config = TrainConfig(
+            pairs=pairs,
+            out=tmp_path / out,
+            steps=12,
+            architecture="encoder-decoder",
+            label_smoothing=0.1,
+            encoder_decoder=EncoderDecoderConfig(
+                source_vocab_size=280,
+                target_vocab_size=280,
+                d_model=16,
+                num_encoder_layers=1,
+                num_decoder_layers=2,
+                num_heads=2,
+                d_ff=32,
+                norm_placement="pre",
+                shared_embeddings="all",
+            ),
+            recurrent=RecurrentConfig(
+                source_vocab_size=280, target_vocab_size=280, d_model=8, d_hidden=12
+            ),
+            translation=TranslationConfig(batch_tokens=100),
+            data=DataConfig(cache=cache),
+            optimizer=OptimizerConfig(lr=3e-3),
+            watch=WatchConfig(log_every=1, evaluate_every=4, sample_every=0, tensorboard=False),
+            checkpoint=CheckpointConfig(every=3),
+            machine=MachineConfig(threads=1, peak_flops=1e11),
+        )
+        return changed(config, changes)
+
+    return make
+
+
+def changed(config: TrainConfig, changes: dict[str, Any]) -> TrainConfig:
+    """With `model__dropout=0.1` a change inside a branch."""
+    by_branch: dict[str, dict[str, Any]] = {}
+    for key, value in changes.items():
+        branch, _, name = key.rpartition("__")
+        by_branch.setdefault(branch, {})[name] = value
+    whole = by_branch.pop("", {})
+    for branch, values in by_branch.items():
+        whole[branch] = dataclasses.replace(getattr(config, branch), **values)
+    return dataclasses.replace(config, **whole)

@@ -65,7 +65,7 @@ def run(options: Options) -> int:
     steps.done("text", format_size(text.stat().st_size), text)
 
     config = _config(options, text)
-    dataset = prepare(config.text, config.data, config.model_config.vocab_size)
+    dataset = prepare(config.text, config.data, config.language_model.vocab_size)
     num_ids = len(dataset.training) + len(dataset.validation)
     steps.done("tokenizer", f"{dataset.tokenizer.vocab_size:,} tokens", config.data.cache)
     steps.done("tokens", f"{num_ids:,}", f"{text.stat().st_size / num_ids:.2f} bytes per token")
@@ -76,7 +76,7 @@ def run(options: Options) -> int:
         return code
     steps.done(
         "model",
-        f"{config.model_config.num_layers} layers of {config.model_config.d_model}",
+        f"{config.language_model.num_layers} layers of {config.language_model.d_model}",
         model.path,
     )
     _show_samples(model.path)

@@ -1,4 +1,4 @@
-"""`trafo train`: text in, a trained model out."""
+"""`trafo train`: text or sentence pairs in, a trained model out."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from trafo.config import load, parse_flags
 from trafo.train.auto import choose
+from trafo.train.auto_pairs import choose_for_pairs
 from trafo.train.config import TrainConfig as Options
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ def parse(arguments: list[str], prog: str) -> Options:
     if path is not None:
         return load(Options, path, arguments, prog=prog)
     asked = parse_flags(Options, arguments, prog=prog)
-    return parse_flags(Options, arguments, default=choose(asked), prog=prog)
+    chosen = choose_for_pairs(asked) if asked.pairs else choose(asked)
+    return parse_flags(Options, arguments, default=chosen, prog=prog)
 
 
 def run(options: Options) -> int:
@@ -63,4 +65,7 @@ def _show_summary(run: Run) -> None:
             f"{measured['bits_per_byte']:.3f} bits per byte, on {measured['tokens']:,} tokens"
         )
     show(f"curve     {run.curve_file}")
-    show(f"try it    {command('generate', run.path, '--prompt', '...')}")
+    if run.read_config().translates:
+        show(f"try it    {command('translate', run.path)}")
+    else:
+        show(f"try it    {command('generate', run.path, '--prompt', '...')}")

@@ -46,7 +46,9 @@ TOKENIZER = Group(
 VERBS: Table = {
     "demo": Verb("trafo.cli.demo", "the whole way from text to a model, on Python's own sources"),
     "tokenizer": TOKENIZER,
-    "train": Verb("trafo.cli.train", "train a language model on text"),
+    "train": Verb(
+        "trafo.cli.train", "train a language model on text, or a translator on sentence pairs"
+    ),
     "resume": Verb("trafo.cli.resume", "resume a run from its newest checkpoint, bit for bit"),
     "eval": Verb("trafo.cli.eval", "evaluate a model: loss, perplexity, bits per byte"),
     "score": Verb("trafo.cli.score", "score a translation: BLEU and chrF"),

@@ -71,6 +71,11 @@ class PairTokenizer:
         """Whether both languages share a vocabulary."""
         return self.source is self.target
 
+    @property
+    def end(self) -> int:
+        """The id that ends a target and starts it."""
+        return end_id(self.target)
+
     def encode_source(self, sentences: Sequence[str]) -> Sentences:
         """Each with the end token after it."""
         return self._encode(self.source, sentences)
@@ -81,7 +86,7 @@ class PairTokenizer:
 
     def decode_target(self, ids: Sequence[int]) -> str:
         """The sentence that ids stand for, without the end token; always on one line."""
-        text = self.target.decode(i for i in ids if i != end_id(self.target))
+        text = self.target.decode(i for i in ids if i != self.end)
         return " ".join(text.split())
 
     def save(self, folder: Path) -> None:

@@ -40,9 +40,7 @@ class DataConfig:
     pattern: str = "gpt2"
     """pre-tokenization pattern of a new tokenizer"""
     held_out: float = 0.1
-    """fraction of the tokens, at the end of the text, held out for validation"""
-    validation: tuple[str, ...] = ()
-    """validation texts, instead of the end of the training text"""
+    """fraction of the tokens or sentence pairs, at the end, held out for validation"""
     cache: Path = Path("runs/cache")
     """cache of tokenizers and token files that were made from texts"""
 
@@ -67,8 +65,13 @@ class Dataset:
     """of the training text; None for ids that came without it"""
 
 
-def prepare(texts: Sequence[str], config: DataConfig, vocab_size: int) -> Dataset:
-    """Train a tokenizer of `vocab_size` and encode the text, unless that is done already."""
+def prepare(
+    texts: Sequence[str], config: DataConfig, vocab_size: int, validation: Sequence[str] = ()
+) -> Dataset:
+    """Train a tokenizer of `vocab_size` and encode the text, unless that is done already.
+
+    Without texts for `validation`, the end of the text is held out.
+    """
     if config.tokens is not None:
         assert config.tokenizer is not None
         tokenizer = Tokenizer.load(config.tokenizer)
@@ -80,8 +83,8 @@ def prepare(texts: Sequence[str], config: DataConfig, vocab_size: int) -> Datase
         content = text_hash(inputs)
         tokenizer = _tokenizer(inputs, config, vocab_size, content)
         ids = _encode(tokenizer, inputs, content, config.cache)
-    if config.validation:
-        inputs = open_inputs(config.validation)
+    if validation:
+        inputs = open_inputs(validation)
         held_out = _encode(tokenizer, inputs, text_hash(inputs), config.cache)
         return Dataset(tokenizer, ids, held_out, content)
     split = len(ids) - max(1, round(len(ids) * config.held_out))

@@ -21,7 +21,7 @@ from trafo.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairsConfig:
+class TranslationConfig:
     """How sentence pairs become batches."""
 
     joint: bool = True
@@ -38,7 +38,10 @@ class PairsConfig:
     """target tokens per optimizer step, about, over all processes and accumulation steps"""
 
     def __post_init__(self) -> None:
-        sizes = {"pairs.max_tokens": self.max_tokens, "pairs.batch_tokens": self.batch_tokens}
+        sizes = {
+            "translation.max_tokens": self.max_tokens,
+            "translation.batch_tokens": self.batch_tokens,
+        }
         require_at_least(2, **sizes)
 
     @property
@@ -63,7 +66,7 @@ class PairDataset:
 def prepare_pairs(
     files: Sequence[str],
     validation: Sequence[str],
-    config: PairsConfig,
+    config: TranslationConfig,
     data: DataConfig,
     *,
     vocab_sizes: tuple[int, int],
@@ -89,7 +92,7 @@ def prepare_pairs(
 def _tokenizers(
     pairs: Sequence[Pair],
     content: str,
-    config: PairsConfig,
+    config: TranslationConfig,
     data: DataConfig,
     vocab_sizes: tuple[int, int],
 ) -> PairTokenizer:
@@ -117,8 +120,8 @@ def _tokenizers(
         return PairTokenizer(source, made("target", [targets], vocab_sizes[1]), config.lowercase)
     require(
         vocab_sizes[0] == vocab_sizes[1],
-        f"pairs.joint is set, the vocabularies have {vocab_sizes[0]:,} and {vocab_sizes[1]:,}",
-        "give both the same size, or set pairs.joint to false",
+        f"translation.joint is true, vocabularies have {vocab_sizes[0]:,} and {vocab_sizes[1]:,}",
+        "give both the same size, or set translation.joint to false",
     )
     both = made("both", [sources, targets], vocab_sizes[0])
     return PairTokenizer(both, both, config.lowercase)
@@ -127,7 +130,7 @@ def _tokenizers(
 def _encode(
     pairs: Sequence[Pair],
     tokenizer: PairTokenizer,
-    config: PairsConfig,
+    config: TranslationConfig,
     padding_id: int,
     purpose: str,
 ) -> tuple[EncodedPairs, NDArray[np.int64]]:
@@ -140,10 +143,10 @@ def _encode(
         first = pairs[left_out[0]].where
         if not len(kept):
             what = f"no pair has at most {config.max_tokens} tokens on both sides"
-            raise InputError(what, where=pairs[0].file, hint="raise pairs.max_tokens")
+            raise InputError(what, where=pairs[0].file, hint="raise translation.max_tokens")
         say(
             f"left out {len(left_out):,} of {len(pairs):,} pairs to {purpose}: longer than "
-            f"pairs.max_tokens, {config.max_tokens}; the first is {first}"
+            f"translation.max_tokens, {config.max_tokens}; the first is {first}"
         )
     return EncodedPairs(source.take(kept), target.take(kept), padding_id), kept
 

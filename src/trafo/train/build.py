@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from trafo.errors import ConfigError
+from trafo.errors import ConfigError, require
 from trafo.fast import accelerate
 from trafo.models import build_model
 from trafo.optim.config import build_optimizers
@@ -16,6 +16,7 @@ from trafo.train.distributed import Ranks, distribute
 from trafo.train.language import LanguageModelling
 from trafo.train.step import Training
 from trafo.train.task import Task
+from trafo.train.translation import Translation
 
 
 def build(config: TrainConfig, ranks: Ranks) -> Training:
@@ -38,10 +39,22 @@ def _task(config: TrainConfig, ranks: Ranks) -> Task:
     """Its data is prepared by the first rank; the others find it done."""
     if not ranks.is_first:
         ranks.wait()
-    task = LanguageModelling(config, ranks.world)
+    _check_data(config)
+    task = Translation(config) if config.translates else LanguageModelling(config, ranks.world)
     if ranks.is_first:
         ranks.wait()
     return task
+
+
+def _check_data(config: TrainConfig) -> None:
+    """The kind of model and the kind of data belong together."""
+    name = config.architecture
+    if config.translates:
+        what, hint = f"{name} learns from sentence pairs", "give two aligned files by --pairs"
+        require(bool(config.pairs), what, hint)
+    else:
+        hint = "choose the architecture encoder-decoder or recurrent"
+        require(not config.pairs, f"{name} does not learn from sentence pairs", hint)
 
 
 def _device(config: TrainConfig, ranks: Ranks) -> torch.device:

@@ -13,15 +13,23 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from trafo.data.prepare import DataConfig
+from trafo.data.prepare_pairs import TranslationConfig
 from trafo.errors import require, require_at_least
-from trafo.models import GPT2Config, TransformerLMConfig
+from trafo.models import (
+    EncoderDecoderConfig,
+    GPT2Config,
+    ModelConfig,
+    RecurrentConfig,
+    TransformerLMConfig,
+)
 from trafo.optim.config import OptimizerConfig
 from trafo.runtime.sizes import parse_duration
 
-Architecture = Literal["transformer-lm", "gpt2"]
+Architecture = Literal["transformer-lm", "gpt2", "encoder-decoder", "recurrent"]
 Parallel = Literal["ddp", "fsdp"]
 NumberType = Literal["float32", "bfloat16"]
 Texts = Annotated[Positional[tuple[str, ...]], arg(metavar="TEXT ...")]
+Paths = Annotated[tuple[str, ...], arg(metavar="PATH ...")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +100,9 @@ class MachineConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Train a language model on text. Sizes are chosen to suit the text and the machine.
+    """Train a language model on text, or a translation model on sentence pairs.
+
+    Sizes are chosen to suit the data and the machine.
 
     --config FILE takes the settings from a file instead, such as those in configs/. Flags override
     both.
@@ -100,27 +110,39 @@ class TrainConfig:
 
     text: Texts = ()
     """text to train on: files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet"""
+    pairs: Paths = ()
+    """sentence pairs to train on: two aligned files such as train.en train.de, .tsv, or .jsonl;
+    also .gz, .zst, and several after each other"""
+    validation: Paths = ()
+    """texts or sentence pairs for validation, instead of the end of the training data"""
     out: Path | None = None
-    """folder of the run; None: a new one in runs/, named after the text"""
+    """folder of the run; None: a new one in runs/, named after the data"""
     steps: int = 1000
     """optimizer steps; with a budget, as many as fit into it"""
     budget: str | None = None
     """wall-clock budget such as 10m: the run ends on time, with its learning-rate schedule done"""
     batch_size: int = 16
-    """sequences per optimizer step, over all processes and accumulation steps"""
+    """sequences per optimizer step, over all processes and accumulation steps; sentence pairs are
+    counted by translation.batch_tokens instead"""
     accumulate: int = 1
     """gradient accumulation steps: less memory, the same result"""
     context_length: int | None = None
     """tokens per training sequence; None: the model's context length"""
     seed: int = 0
     """random seed of the initial weights, batches, dropout and samples"""
+    label_smoothing: float = 0.0
+    """label smoothing: share of the target probability that is spread over all tokens"""
     overfit: bool = False
     """train on a single batch again and again, as a check: the loss must go to zero"""
     architecture: Architecture = "transformer-lm"
-    """which model to train: transformer-lm has the settings in model, gpt2 those in gpt2"""
+    """which model to train: transformer-lm has the settings in model, each other one those of its
+    own name; encoder-decoder and recurrent translate"""
     model: TransformerLMConfig = field(default_factory=TransformerLMConfig)
     gpt2: GPT2Config = field(default_factory=GPT2Config)
+    encoder_decoder: EncoderDecoderConfig = field(default_factory=EncoderDecoderConfig)
+    recurrent: RecurrentConfig = field(default_factory=RecurrentConfig)
     data: DataConfig = field(default_factory=DataConfig)
+    translation: TranslationConfig = field(default_factory=TranslationConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     watch: WatchConfig = field(default_factory=WatchConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -129,36 +151,61 @@ class TrainConfig:
     def __post_init__(self) -> None:
         _at_least(1, self, "", "steps", "batch_size", "accumulate", "context_length")
         require(0 <= self.seed < 2**32, f"seed is {self.seed}", "choose one from 0 to 4294967295")
+        smoothing = self.label_smoothing
+        require(0 <= smoothing < 1, f"label_smoothing is {smoothing}", "choose from 0 to 1")
+        is_even = self.translates or self.batch_size % self.accumulate == 0
         require(
-            self.batch_size % self.accumulate == 0,
+            is_even,
             f"batch_size {self.batch_size} is not a multiple of accumulate {self.accumulate}",
             f"choose a multiple of {self.accumulate}",
         )
-        longest = self.model_config.context_length
+        longest = getattr(self.model_config, "context_length", None)
         require(
-            self.seq <= longest,
-            f"context_length is {self.seq}, the model takes {longest}",
+            longest is None or self.seq <= longest,
+            f"{'translation.max_tokens' if self.translates else 'context_length'} is {self.seq}, "
+            f"the model takes {longest}",
             f"lower it or raise {self.branch}.context_length",
         )
         is_positive = self.budget is None or parse_duration(self.budget) > 0
         require(is_positive, f"budget is {self.budget}", "give a duration such as 10m")
-        is_one = not self.text or self.data.tokens is None
-        require(is_one, "both a text and data.tokens are given", "give one of them")
-
-    @property
-    def model_config(self) -> TransformerLMConfig | GPT2Config:
-        """The config of the model that is trained."""
-        return self.gpt2 if self.architecture == "gpt2" else self.model
+        sources = {"a text": self.text, "pairs": self.pairs, "data.tokens": self.data.tokens}
+        given = [name for name, value in sources.items() if value]
+        is_one = len(given) < 2
+        require(is_one, f"{' and '.join(given)} are given", "give one of them")
 
     @property
     def branch(self) -> str:
-        """Its name in the tree."""
-        return "gpt2" if self.architecture == "gpt2" else "model"
+        """The branch of the tree with the settings of the model."""
+        is_first = self.architecture == "transformer-lm"
+        return "model" if is_first else self.architecture.replace("-", "_")
+
+    @property
+    def model_config(self) -> ModelConfig:
+        """The config of the model that is trained."""
+        config: ModelConfig = getattr(self, self.branch)
+        return config
+
+    @property
+    def language_model(self) -> TransformerLMConfig | GPT2Config:
+        """The same, where it can only be a language model."""
+        return self.gpt2 if self.architecture == "gpt2" else self.model
+
+    @property
+    def translator(self) -> EncoderDecoderConfig | RecurrentConfig:
+        """The same, where it can only be a translation model."""
+        return self.recurrent if self.architecture == "recurrent" else self.encoder_decoder
+
+    @property
+    def translates(self) -> bool:
+        """Whether the model is a translation model."""
+        return self.architecture in ("encoder-decoder", "recurrent")
 
     @property
     def seq(self) -> int:
-        """Tokens per training sequence."""
-        return self.context_length or self.model_config.context_length
+        """Tokens per training sequence; of a sentence, at most."""
+        if self.translates:
+            return self.translation.max_tokens
+        return self.context_length or self.language_model.context_length
 
 
 def _at_least(least: int, config: object, branch: str, *names: str) -> None:

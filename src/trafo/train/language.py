@@ -30,10 +30,13 @@ from trafo.train.task import Batch, Task
 class NextTokenLoss(Module):
     """The cross-entropy of every next token, added up."""
 
-    def __init__(self, model: CausalLM, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, model: CausalLM, dtype: torch.dtype = torch.float32, label_smoothing: float = 0.0
+    ) -> None:
         super().__init__()
         self.model = model
         self.dtype = dtype
+        self.label_smoothing = label_smoothing
 
     def forward(
         self, ids: Int[Tensor, "batch seq"], targets: Int[Tensor, "batch seq"]
@@ -42,7 +45,13 @@ class NextTokenLoss(Module):
         with torch.autocast(ids.device.type, self.dtype, enabled=self.dtype != torch.float32):
             states = self.model.hidden_states(ids)
         # The loss is computed in float32: it costs little and decides much.
-        return head_loss(self.model, states.float(), targets, reduction="sum")
+        return head_loss(
+            self.model,
+            states.float(),
+            targets,
+            label_smoothing=self.label_smoothing,
+            reduction="sum",
+        )
 
 
 class LanguageModelling(Task):
@@ -51,7 +60,9 @@ class LanguageModelling(Task):
     def __init__(self, config: TrainConfig, num_ranks: int) -> None:
         """Prepare the data, and check that its batches can be made and split."""
         self.config = config
-        self.data = prepare(config.text, config.data, config.model_config.vocab_size)
+        self.data = prepare(
+            config.text, config.data, config.language_model.vocab_size, config.validation
+        )
         _check_fit(config, self.data, num_ranks)
         work = Workload(seq=config.seq, batch_size=config.batch_size)
         self.flops_per_step = account(config.model_config, work).flops
@@ -65,7 +76,8 @@ class LanguageModelling(Task):
 
     def objective(self, model: Module) -> NextTokenLoss:
         assert isinstance(model, CausalLM)
-        return NextTokenLoss(model, getattr(torch, self.config.machine.dtype))
+        dtype = getattr(torch, self.config.machine.dtype)
+        return NextTokenLoss(model, dtype, self.config.label_smoothing)
 
     def blocks(self, model: Module) -> dict[str, Module]:
         assert isinstance(model, CausalLM)
@@ -120,7 +132,7 @@ class LanguageModelling(Task):
 
 
 def _check_fit(config: TrainConfig, data: Dataset, num_ranks: int) -> None:
-    size, vocab = config.model_config.vocab_size, data.tokenizer.vocab_size
+    size, vocab = config.language_model.vocab_size, data.tokenizer.vocab_size
     key = f"{config.branch}.vocab_size"
     what = f"{key} is {size:,}, the tokenizer has {vocab:,} tokens"
     require(size >= vocab, what, f"set {key} to {vocab} or more")

@@ -213,7 +213,7 @@ class Run:
 
 
 def _free_name(config: TrainConfig) -> Path:
-    source = config.text[0] if config.text else str(config.data.tokens or "run")
+    source = next(iter(config.text + config.pairs), str(config.data.tokens or "run"))
     stem = Path(source).name.split(".")[0].strip("*")
     stem = "run" if stem in ("", LATEST) else stem
     names = chain([stem], (f"{stem}-{number}" for number in count(2)))

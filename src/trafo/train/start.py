@@ -110,7 +110,12 @@ def _anchored(config: TrainConfig) -> TrainConfig:
         data,
         tokens=whole(data.tokens),
         tokenizer=whole(data.tokenizer),
-        validation=texts(data.validation),
         cache=data.cache.resolve(),
     )
-    return dataclasses.replace(config, text=texts(config.text), data=anchored)
+    return dataclasses.replace(
+        config,
+        text=texts(config.text),
+        pairs=texts(config.pairs),
+        validation=texts(config.validation),
+        data=anchored,
+    )

@@ -1,0 +1,53 @@
+"""Sentence pairs -> how surprised a translation model is by the targets, given the sources."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from trafo.data.pair_batches import EncodedPairs, PairBatch
+from trafo.evaluate.evaluation import Evaluation
+from trafo.models.translator import Translator
+from trafo.optim import cross_entropy
+
+_BATCH_TOKENS = 4000
+
+
+def evaluate_pairs(
+    model: Translator,
+    pairs: EncodedPairs,
+    *,
+    byte_lengths: NDArray[np.int64] | None = None,
+    max_tokens: int | None = None,
+) -> Evaluation:
+    """The loss of all targets, or of about `max_tokens` of them, evenly over the pairs."""
+    rows = _spread(pairs, max_tokens)
+    total, num_tokens, num_bytes = 0.0, 0, 0
+    was_training = model.training
+    model.eval()
+    try:
+        for batch in pairs.in_batches(rows, _BATCH_TOKENS):
+            total += _summed_loss(model, pairs.batch(batch), pairs.padding_id)
+            for row in batch:
+                targets = pairs.target[row]
+                num_tokens += len(targets)
+                num_bytes += 0 if byte_lengths is None else int(byte_lengths[targets].sum())
+    finally:
+        model.train(was_training)
+    return Evaluation(total, num_tokens, None if byte_lengths is None else num_bytes)
+
+
+def _spread(pairs: EncodedPairs, max_tokens: int | None) -> NDArray[np.int64]:
+    """At least one pair."""
+    number = len(pairs)
+    if max_tokens is not None:
+        number = min(number, max(1, round(max_tokens * len(pairs) / pairs.num_targets)))
+    return np.arange(number) * len(pairs) // number
+
+
+@torch.inference_mode()
+def _summed_loss(model: Translator, batch: PairBatch, padding_id: int) -> float:
+    source, target, expected = (ids.to(model.head_weight.device) for ids in batch)
+    logits = model.decode(target, model.encode(source))  # type: ignore[arg-type]
+    return float(cross_entropy(logits, expected, ignore_id=padding_id, reduction="sum"))

@@ -1,0 +1,58 @@
+"""The settings of beam search, and how hypotheses of different lengths compare. No torch here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from trafo.errors import require, require_at_least, require_choice
+
+Normalization = Literal["wu", "average", "none"]
+
+
+class Hypothesis(NamedTuple):
+    """A translation, or the beginning of one."""
+
+    ids: tuple[int, ...]
+    """the end token, if there is one, included"""
+    logprob: float
+    """log-probability of all ids together"""
+    score: float
+    """what hypotheses are ranked by at the end: the log-probability, normalized by length"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeamConfig:
+    """How a translation is searched for."""
+
+    beam: int = 5
+    """beam size: hypotheses kept at each step; 1 is greedy search"""
+    length_penalty: float = 1.0
+    """exponent of the length by which log-probabilities are divided; higher favours longer ones"""
+    normalization: Normalization = "average"
+    """what the exponent applies to: the length (average), (5 + length) / 6 as in Wu et al. (2016),
+    or nothing (none)"""
+    n_best: int = 1
+    """translations per sentence"""
+    max_ratio: float = 2.0
+    """longest translation: this many times the source's tokens, and ten more"""
+
+    def __post_init__(self) -> None:
+        require_at_least(1, beam=self.beam, n_best=self.n_best)
+        require_at_least(0, length_penalty=self.length_penalty, max_ratio=self.max_ratio)
+        require_choice(("wu", "average", "none"), normalization=self.normalization)
+        is_enough = self.n_best <= self.beam
+        require(is_enough, f"n_best {self.n_best} with a beam of {self.beam}", "raise beam")
+
+    def score(self, logprob: float, length: int) -> float:
+        """Of a hypothesis with so many tokens, the end token included."""
+        if self.normalization == "none":
+            return logprob
+        size: float = length if self.normalization == "average" else (5 + length) / 6
+        normalized: float = logprob / size**self.length_penalty
+        return normalized
+
+    def most_tokens(self, source_length: int, context_length: int | None = None) -> int:
+        """Longest translation of a source, the end token included."""
+        most = int(self.max_ratio * source_length) + 10
+        return most if context_length is None else min(most, context_length)

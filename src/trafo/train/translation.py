@@ -1,0 +1,170 @@
+"""Translation: every token of a target sentence is predicted from the source and those before it.
+
+Batches are sentence pairs of similar length (`data/pair_batches.py`). The decoder is given the
+target shifted right (teacher forcing); the loss is the cross-entropy of each target token.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import Module
+
+from trafo.account import Workload, account
+from trafo.data.pair_batches import PairSampler
+from trafo.data.prepare_pairs import prepare_pairs
+from trafo.errors import require
+from trafo.evaluate.text_bytes import byte_lengths
+from trafo.evaluate.translation import evaluate_pairs
+from trafo.fast import head_loss
+from trafo.generate.beam_config import BeamConfig
+from trafo.generate.beam_reference import beam_search
+from trafo.models import EncoderDecoder
+from trafo.models.translator import Translator
+from trafo.train.config import TrainConfig
+from trafo.train.task import Batch, Task
+
+_SAMPLES = 3
+
+
+class TargetLoss(Module):
+    """The cross-entropy of every target token, added up; padding does not count."""
+
+    def __init__(
+        self, model: Translator, label_smoothing: float = 0.0, dtype: torch.dtype = torch.float32
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.label_smoothing = label_smoothing
+        self.dtype = dtype
+
+    def forward(
+        self,
+        source: Int[Tensor, "batch source"],
+        target: Int[Tensor, "batch target"],
+        expected: Int[Tensor, "batch target"],
+    ) -> Float[Tensor, ""]:
+        """In nats."""
+        model, smoothing = self.model, self.label_smoothing
+        with torch.autocast(source.device.type, self.dtype, enabled=self.dtype != torch.float32):
+            states = model.hidden_states(target, model.encode(source))  # type: ignore[arg-type]
+        # The head is the largest product: it is spared the padding.
+        real = expected != model.config.padding_id
+        states, expected = states[real].float(), expected[real]
+        return head_loss(model, states, expected, label_smoothing=smoothing, reduction="sum")
+
+
+class Translation(Task):
+    """The task of an encoder-decoder."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        """Prepare the data, and check that it fits the model."""
+        self.config = config
+        model = config.translator
+        self.data = prepare_pairs(
+            config.pairs,
+            config.validation,
+            config.translation,
+            config.data,
+            vocab_sizes=(model.source_vocab_size, model.target_vocab_size),
+            padding_id=model.padding_id,
+        )
+        self._check_fit()
+        self.sampler = PairSampler(self.data.training, config.translation.batch_tokens)
+        training = self.data.training
+        self.tokens_per_step = training.num_targets // self.sampler.num_batches
+        self.fewest_validation_tokens = 4 * config.seq
+        rows = max(1, round(len(training) / self.sampler.num_batches))
+        work = Workload(
+            seq=max(1, round(training.target.lengths.mean())),
+            source_seq=max(1, round(training.source.lengths.mean())),
+            batch_size=rows,
+        )
+        self.flops_per_step = account(model, work).flops
+
+    def batch(self, seed: int, step: int, part: int, num_parts: int, device: torch.device) -> Batch:
+        batch, num_targets = self.sampler.batch(seed, step, part, num_parts)
+        return Batch(tuple(ids.to(device) for ids in batch), num_targets)
+
+    def objective(self, model: Module) -> TargetLoss:
+        dtype = getattr(torch, self.config.machine.dtype)
+        return TargetLoss(_translator(model), self.config.label_smoothing, dtype)
+
+    def blocks(self, model: Module) -> dict[str, Module]:
+        if not isinstance(model, EncoderDecoder):
+            return {}
+        # A decoder layer gives its keys and values of the source before it runs: FSDP must have
+        # gathered it by then, so it stays with the rest of the model.
+        return {f"encoder.{index}": layer for index, layer in enumerate(model.encoder)}
+
+    def validate(self, model: Module, num_tokens: int) -> dict[str, Any]:
+        found = evaluate_pairs(
+            _translator(model),
+            self.data.validation,
+            byte_lengths=byte_lengths(self.data.tokenizer.target),
+            max_tokens=num_tokens,
+        )
+        return {
+            "loss": found.loss,
+            "perplexity": found.perplexity,
+            "bits_per_byte": found.bits_per_byte,
+            "tokens": found.num_tokens,
+        }
+
+    def sample(self, model: Module) -> str:
+        translator, tokenizer = _translator(model), self.data.tokenizer
+        lines = []
+        was_training = model.training
+        model.eval()
+        for row, pair in enumerate(self.data.validation_pairs[:_SAMPLES]):
+            source = self.data.validation.source[row].tolist()
+            found = beam_search(translator, source, tokenizer.end, BeamConfig(beam=1))
+            lines.append(f"{pair.source}\n-> {tokenizer.decode_target(found[0].ids)}")
+        model.train(was_training)
+        return "\n".join(lines)
+
+    def fingerprint(self) -> dict[str, Any]:
+        tokenizer = self.data.tokenizer
+        return {
+            "text": self.data.text_hash,
+            "tokenizers": [tokenizer.source.hash, tokenizer.target.hash],
+            "training_pairs": len(self.data.training),
+            "validation_pairs": len(self.data.validation),
+        }
+
+    def describe(self, steps: int) -> str:
+        training = self.data.training
+        return (
+            f"{len(training):,} sentence pairs with {training.num_targets:,} target tokens to "
+            f"train on, {steps:,} steps of about {self.tokens_per_step:,} target tokens "
+            f"({steps / self.sampler.num_batches:.1f} epochs)"
+        )
+
+    def save_tokenizer(self, folder: Path) -> None:
+        self.data.tokenizer.save(folder)
+
+    def _check_fit(self) -> None:
+        model, tokenizer = self.config.translator, self.data.tokenizer
+        for side, size in (
+            ("source", model.source_vocab_size),
+            ("target", model.target_vocab_size),
+        ):
+            vocab = getattr(tokenizer, side).vocab_size
+            key = f"{self.config.branch}.{side}_vocab_size"
+            what = f"{key} is {size:,}, the tokenizer has {vocab:,} tokens"
+            require(size >= vocab, what, f"set {key} to {vocab} or more")
+        is_shared = getattr(model, "shared_embeddings", "none") == "all"
+        require(
+            tokenizer.is_joint or not is_shared,
+            f"{self.config.branch}.shared_embeddings is all, translation.joint is false",
+            "share embeddings only with a joint vocabulary",
+        )
+
+
+def _translator(model: Module) -> Translator:
+    assert isinstance(model, Translator)
+    return model
