@@ -14,14 +14,17 @@ from tests.train.test_exact_resume import _train_until, assert_same_run
 from tests.train.test_independence import assert_close, on_two
 from torch.nn import functional
 
+from trafo.checkpoint.bundle import load_translator
+from trafo.checkpoint.store import CheckpointStore, read_weights
 from trafo.cli.main import main
 from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.errors import ConfigError
 from trafo.optim.config import ScheduleConfig
 from trafo.train import start
 from trafo.train.build import build
-from trafo.train.config import TrainConfig
+from trafo.train.config import CheckpointConfig, TrainConfig
 from trafo.train.distributed import Ranks
+from trafo.train.translation import Translation
 
 NO_DROPOUT = {"encoder_decoder__dropout": 0.0, "recurrent__dropout": 0.0}
 ARCHITECTURES = pytest.mark.parametrize("architecture", ["encoder-decoder", "recurrent"])
@@ -113,6 +116,41 @@ def test_it_learns_to_translate(make_pairs_config: MakeConfig) -> None:
     assert (
         tokenizer.decode_target(tokenizer.encode_target(["vier  fünf"])[0].tolist()) == "vier fünf"
     )
+
+
+def test_it_stops_early_when_bleu_no_longer_grows(
+    make_pairs_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = iter([1.0, 3.0, 2.0, 3.0, 9.0])
+
+    def validate(task: Translation, model: Any, num_tokens: int) -> dict[str, Any]:
+        return {"loss": 1.0, "bleu": next(scores)}
+
+    monkeypatch.setattr(Translation, "validate", validate)
+    config = make_pairs_config(steps=10, watch__evaluate_every=1, watch__patience=2)
+    run = start.train(config)
+    assert run.state is not None
+    assert run.state.step == 4  # the second step was the best, two others were no better
+    assert CheckpointStore(run.checkpoint_folder).steps()[-1] == 4
+
+
+def test_bleu_on_the_way_and_the_average_at_the_end(make_pairs_config: MakeConfig) -> None:
+    config = make_pairs_config(
+        steps=4, watch__evaluate_every=2, checkpoint__every=1, checkpoint__average=3
+    )
+    run = start.train(config)
+    bleu = [record["bleu"] for record in run.metrics if record["kind"] == "validation"]
+    assert len(bleu) == 2
+    store = CheckpointStore(run.checkpoint_folder)
+    every = [read_weights(store.path(step))[0] for step in (2, 3, 4)]
+    bundle = load_translator(run.path)
+    assert (bundle.source, bundle.step) == (store.average_path, 4)
+    for name, tensor in bundle.model.named_parameters():
+        mean = sum(weights[name] for weights in every) / 3
+        assert torch.allclose(tensor, mean, atol=1e-6)
+    longer = dataclasses.replace(config, steps=5, checkpoint=CheckpointConfig(every=1))
+    start.resume(run.path, longer)
+    assert load_translator(run.path).source == store.path(5)  # the average is of the past
 
 
 def test_the_schedule_of_the_paper(make_pairs_config: MakeConfig) -> None:

@@ -10,19 +10,26 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from torch.nn import Module
 
 from trafo.checkpoint.convert.fill import fill
 from trafo.checkpoint.convert.gguf_file import load_gguf, read_gguf_config
 from trafo.checkpoint.convert.gguf_reader import GGUF
 from trafo.checkpoint.convert.hugging_face import load_hugging_face, read_hugging_face_config
 from trafo.checkpoint.convert.llama2c import load_llama2c, read_llama2c_config
-from trafo.checkpoint.locate import CHECKPOINTS, kind_of, load_tokenizer
+from trafo.checkpoint.locate import CHECKPOINTS, MANIFEST, TOKENIZER, kind_of, load_tokenizer
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
-from trafo.checkpoint.store import CheckpointStore, read_weights
+from trafo.checkpoint.store import CheckpointStore, read_step, read_weights
+from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.errors import ConfigError, FormatError, InputError
 from trafo.fast import accelerate
 from trafo.models import CausalLM, ModelConfig, config_from, model_name
+from trafo.models.translator import Translator
+from trafo.runtime.console import say
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,18 @@ class Bundle:
     """the folder or file that the weights came from"""
     step: int | None = None
     """how many steps it was trained for, if that is known"""
+
+
+@dataclass(frozen=True)
+class TranslatorBundle:
+    """What translation needs."""
+
+    model: Translator
+    tokenizer: PairTokenizer
+    source: Path
+    """the folder that the weights came from"""
+    step: int
+    """how many steps it was trained for"""
 
 
 def load_bundle(path: str | PathLike[str], *, best: bool = False, fast: bool = True) -> Bundle:
@@ -51,10 +70,8 @@ def load_bundle(path: str | PathLike[str], *, best: bool = False, fast: bool = T
 
 def _load(path: Path, best: bool) -> Bundle:
     kind = kind_of(path)
-    if kind == "run":
-        return _from_run(path, best)
-    if kind == "checkpoint":
-        return _from_checkpoint(path)
+    if kind in ("run", "checkpoint"):
+        return _from_run(path, best, _language_model)
     loaders = {"hugging-face": load_hugging_face, "gguf": load_gguf, "llama2c": load_llama2c}
     # The tokenizer first: without one, nobody should wait for the weights.
     tokenizer = load_tokenizer(path)
@@ -65,6 +82,18 @@ def load(path: str | PathLike[str], *, best: bool = False) -> tuple[CausalLM, Mo
     """The model at `path` and its tokenizer: `model, tokenizer = trafo.load("runs/latest")`."""
     bundle = load_bundle(path, best=best)
     return bundle.model, bundle.tokenizer
+
+
+def load_translator(path: str | Path, *, best: bool = False, fast: bool = True) -> TranslatorBundle:
+    """Load a run of a translation model, or one of its checkpoints; see `load_bundle`."""
+    path = Path(path)
+    if kind_of(path) not in ("run", "checkpoint"):
+        what = "not a run of a translation model"
+        raise InputError(what, where=str(path), hint="give the folder that `trafo train` wrote")
+    bundle = _from_run(path, best, _translation_model)
+    if fast:
+        accelerate(bundle.model)
+    return bundle
 
 
 def load_config(path: str | Path) -> ModelConfig:
@@ -87,25 +116,49 @@ def describe_model(config: ModelConfig) -> dict[str, Any]:
     return {"name": model_name(config), "fields": asdict(config)}
 
 
-def _from_run(path: Path, best: bool) -> Bundle:
+def _from_run(path: Path, best: bool, read: Callable[[Path], T]) -> T:
+    """From a checkpoint, or from the best, the average or the newest one of a run."""
+    if kind_of(path) == "checkpoint":
+        return read(path)
     store = CheckpointStore(path / CHECKPOINTS)
     step = store.best_step if best else None
     if step is not None:
-        return _from_checkpoint(store.path(step))
-    return store.newest_read_by(_from_checkpoint)
+        return read(store.path(step))
+    if _has_average(store):
+        say("using the average of the newest checkpoints")
+        return read(store.average_path)
+    return store.newest_read_by(read)
 
 
-def _from_checkpoint(path: Path) -> Bundle:
+def _has_average(store: CheckpointStore) -> bool:
+    """Whether there is one, and no checkpoint came after it."""
+    path = store.average_path
+    return (path / MANIFEST).is_file() and read_step(path) == max(store.steps(), default=-1)
+
+
+def _language_model(path: Path) -> Bundle:
+    model = _model(path)
+    if not isinstance(model, CausalLM):
+        what = "is a translation model, not a language model"
+        raise InputError(what, where=str(path), hint="use it with `trafo translate`")
+    return Bundle(model, load_tokenizer(path), path, read_step(path))
+
+
+def _translation_model(path: Path) -> TranslatorBundle:
+    model = _model(path)
+    if not isinstance(model, Translator):
+        what = "is a language model, not a translation model"
+        raise InputError(what, where=str(path), hint="use it with `trafo generate`")
+    tokenizer = PairTokenizer.load(path.parent.parent / TOKENIZER)
+    return TranslatorBundle(model, tokenizer, path, read_step(path))
+
+
+def _model(path: Path) -> Module:
     weights, about = read_weights(path)
-    config = _described(about, path)
     try:
-        model = fill(config, weights)
+        return fill(_described(about, path), weights)
     except FormatError as error:
         raise FormatError(error.what, where=str(path), hint=error.hint) from None
-    if not isinstance(model, CausalLM):
-        raise InputError(f"is a {about['name']}, not a language model", where=str(path))
-    step = int(path.name.rpartition("-")[2])
-    return Bundle(model, load_tokenizer(path), path, step)
 
 
 def _checkpoint_config(path: Path) -> ModelConfig:

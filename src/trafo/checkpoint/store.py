@@ -7,6 +7,7 @@
         state.json             the trainer's state, and the optimizers' counters
         manifest.json          written last: size and SHA-256 of each of the others
       best.json                which step was best so far
+      average/                 the mean of the weights of the newest few, if it was asked for
 
 A checkpoint is written beside the others, forced to disk and renamed. The newest few and the best
 one are kept. Nothing is ever unpickled: the files are safetensors and JSON.
@@ -19,11 +20,12 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -85,6 +87,29 @@ class CheckpointStore:
                 json.dump({"step": step}, file)
         self._forget_old(step)
         return path
+
+    def save_average(self, last: int) -> list[int]:
+        """Save the mean of the weights of the newest checkpoints; the steps that it is of."""
+        steps = self.steps()[-last:]
+        if len(steps) < last:
+            raise InputError(
+                f"{len(steps)} checkpoints, {last} were to be averaged",
+                where=str(self.folder),
+                hint="train with checkpoint.keep as high as that, or average fewer",
+            )
+        every = [read_weights(self.path(step)) for step in steps]
+        mean = average([weights for weights, _ in every])
+        with atomic_folder(self.average_path, marker=MANIFEST) as new:
+            _write_tensors(new / _MODEL, mean, {"model": json.dumps(every[-1][1])})
+            _write_tensors(new / _TRAINING, {})
+            _write_json(new / _STATE, {"averaged_steps": steps})
+            _write_json(new / MANIFEST, _manifest(new, steps[-1]))
+        return steps
+
+    @property
+    def average_path(self) -> Path:
+        """Where the mean of several checkpoints is, or would be."""
+        return self.folder / "average"
 
     def steps(self) -> list[int]:
         """The steps of which there is a finished checkpoint, in order."""
@@ -160,6 +185,19 @@ def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     path = Path(path)
     _check_files(path, _read_manifest(path), only=_MODEL)
     return _read_weights(path / _MODEL)
+
+
+def read_step(path: str | Path) -> int:
+    """How many steps the weights of a checkpoint were trained for."""
+    return int(_read_manifest(Path(path))["step"])
+
+
+def average(every: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of each weight over several checkpoints, added up in float64."""
+    return {
+        name: torch.stack([weights[name].double() for weights in every]).mean(0).to(tensor.dtype)
+        for name, tensor in every[0].items()
+    }
 
 
 def _manifest(folder: Path, step: int) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""`trafo eval`: loss, perplexity and bits per byte of a model on a text."""
+"""`trafo eval`: loss, perplexity and bits per byte of a model; BLEU and chrF of translations."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,11 +11,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from trafo.cli.generate import RunPath
-from trafo.cli.tokenizer.arguments import Errors, OptionalInt, OptionalString, TextPaths
-from trafo.errors import InputError, require_at_least
+from trafo.cli.tokenizer.arguments import Errors, OptionalInt, OptionalString, Paths, Texts
+from trafo.errors import InputError, require, require_at_least
+from trafo.generate.beam_config import BeamConfig
 
 if TYPE_CHECKING:
-    from trafo.checkpoint.bundle import Bundle
+    from trafo.checkpoint.bundle import Bundle, TranslatorBundle
+    from trafo.data.pairs import Pair
     from trafo.evaluate.evaluation import Evaluation
     from trafo.tokenizer import TokenFile, Tokenizer
 
@@ -23,12 +26,18 @@ _TOKENS = ".tokens"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Evaluate a model on text: loss, perplexity and bits per byte."""
+    """Evaluate a model: loss, perplexity and bits per byte; a translator with BLEU and chrF too."""
 
     run: RunPath
     """a run, one of its checkpoints, a Hugging Face folder, a GGUF or a llama2.c file"""
-    text: TextPaths
+    text: Texts = ()
     """text files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet; or one token file"""
+    pairs: Paths = ()
+    """sentence pairs for a translation model, instead of a text: two aligned files, .tsv, .jsonl"""
+    search: BeamConfig = dataclasses.field(default_factory=BeamConfig)
+    """how a translation model translates for BLEU and chrF"""
+    lowercase: bool = False
+    """BLEU and chrF: ignore upper and lower case"""
     context_length: OptionalInt = None
     """tokens per window; None: the model's context length"""
     stride: OptionalInt = None
@@ -53,24 +62,75 @@ class Options:
     def __post_init__(self) -> None:
         for flag in ("context_length", "stride", "batch_size", "max_tokens"):
             require_at_least(1, **{"--" + flag.replace("_", "-"): getattr(self, flag)})
+        is_one = bool(self.text) != bool(self.pairs)
+        require(is_one, "eval needs a TEXT, or sentence pairs by --pairs", "give one of them")
 
 
 def run(options: Options) -> None:
     """Load, encode, evaluate, show."""
-    from trafo.checkpoint.bundle import load_bundle
     from trafo.runtime.console import show_json
+
+    facts = _translation_facts(options) if options.pairs else _text_facts(options)
+    (show_json if options.json else _show_table)(facts)
+
+
+def _text_facts(options: Options) -> dict[str, Any]:
+    from trafo.checkpoint.bundle import load_bundle
 
     bundle = load_bundle(options.run, best=options.best, fast=options.fast)
     with _open_tokens(bundle.tokenizer, options) as tokens:
-        evaluation = _evaluate(bundle, tokens, options)
-    facts = {
+        return _facts(_evaluate(bundle, tokens, options))
+
+
+def _translation_facts(options: Options) -> dict[str, Any]:
+    """The loss of the references, and the scores of what the model itself writes."""
+    from trafo.checkpoint.bundle import load_translator
+    from trafo.cli.translate import translate_all
+    from trafo.data.pairs import read_pairs
+    from trafo.evaluate.bleu import Bleu
+    from trafo.evaluate.chrf import Chrf
+    from trafo.evaluate.corpus import corpus_score
+
+    pairs = read_pairs(options.pairs)
+    bundle = load_translator(options.run, best=options.best, fast=options.fast)
+    found = translate_all(bundle, [pair.source for pair in pairs], options.search)
+    hypotheses, references = [best[0].text for best in found], [[pair.target for pair in pairs]]
+    lowercase = options.lowercase or bundle.tokenizer.lowercase
+    bleu, chrf = Bleu(lowercase), Chrf(lowercase)
+    return _facts(_evaluate_pairs(bundle, pairs, options)) | {
+        "sentences": len(pairs),
+        "bleu": corpus_score(bleu, hypotheses, references),
+        "chrf": corpus_score(chrf, hypotheses, references),
+        "signature": bleu.signature(len(references)),
+        "chrf_signature": chrf.signature(len(references)),
+    }
+
+
+def _evaluate_pairs(bundle: TranslatorBundle, pairs: list[Pair], options: Options) -> Evaluation:
+    from trafo.data.pair_batches import EncodedPairs
+    from trafo.evaluate.text_bytes import byte_lengths
+    from trafo.evaluate.translation import evaluate_pairs
+
+    tokenizer = bundle.tokenizer
+    encoded = EncodedPairs(
+        tokenizer.encode_source([pair.source for pair in pairs]),
+        tokenizer.encode_target([pair.target for pair in pairs]),
+        bundle.model.config.padding_id,
+    )
+    lengths = byte_lengths(tokenizer.target)
+    return evaluate_pairs(
+        bundle.model, encoded, byte_lengths=lengths, max_tokens=options.max_tokens
+    )
+
+
+def _facts(evaluation: Evaluation) -> dict[str, Any]:
+    return {
         "loss": evaluation.loss,
         "perplexity": evaluation.perplexity,
         "bits_per_byte": evaluation.bits_per_byte,
         "tokens": evaluation.num_tokens,
         "bytes": evaluation.num_bytes,
     }
-    (show_json if options.json else _show_table)(facts)
 
 
 @contextmanager
@@ -121,6 +181,12 @@ def _show_table(facts: dict[str, Any]) -> None:
 
     table = plain_table("lr")
     for name, value in facts.items():
-        shown = "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
-        table.add_row(name.replace("_", " "), shown)
-    show(table)
+        if not isinstance(value, str):
+            table.add_row(name.replace("_", " "), _shown(value))
+    show(table, *(value for value in facts.values() if isinstance(value, str)))
+
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"

@@ -116,9 +116,7 @@ def _show_json(
     compared: dict[str, Comparison],
     sentences: int,
 ) -> None:
-    import json
-
-    from trafo.runtime.console import show
+    from trafo.runtime.console import show_json
 
     facts: dict[str, Any] = {
         "bleu": scores[Bleu.name],
@@ -135,7 +133,7 @@ def _show_json(
             "bleu_p_value": bleu.p_value,
             "chrf_p_value": chrf.p_value,
         }
-    show(json.dumps(facts, indent=2))
+    show_json(facts)
 
 
 def _show_table(

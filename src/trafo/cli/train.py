@@ -64,6 +64,8 @@ def _show_summary(run: Run) -> None:
             f"measured  loss {measured['loss']:.3f}, perplexity {measured['perplexity']:.1f}, "
             f"{measured['bits_per_byte']:.3f} bits per byte, on {measured['tokens']:,} tokens"
         )
+        if "bleu" in measured:
+            show(f"BLEU      {measured['bleu']:.1f}, greedy search, on validation sentences")
     show(f"curve     {run.curve_file}")
     if run.read_config().translates:
         show(f"try it    {command('translate', run.path)}")

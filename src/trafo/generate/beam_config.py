@@ -35,11 +35,15 @@ class BeamConfig:
     n_best: int = 1
     """translations per sentence"""
     max_ratio: float = 2.0
-    """longest translation: this many times the source's tokens, and ten more"""
+    """longest translation: this many times the source's tokens ..."""
+    max_extra: int = 10
+    """... and so many more"""
 
     def __post_init__(self) -> None:
         require_at_least(1, beam=self.beam, n_best=self.n_best)
-        require_at_least(0, length_penalty=self.length_penalty, max_ratio=self.max_ratio)
+        require_at_least(0, length_penalty=self.length_penalty)
+        require_at_least(0, max_ratio=self.max_ratio)
+        require_at_least(1, max_extra=self.max_extra)
         require_choice(("wu", "average", "none"), normalization=self.normalization)
         is_enough = self.n_best <= self.beam
         require(is_enough, f"n_best {self.n_best} with a beam of {self.beam}", "raise beam")
@@ -54,5 +58,5 @@ class BeamConfig:
 
     def most_tokens(self, source_length: int, context_length: int | None = None) -> int:
         """Longest translation of a source, the end token included."""
-        most = int(self.max_ratio * source_length) + 10
+        most = int(self.max_ratio * source_length) + self.max_extra
         return most if context_length is None else min(most, context_length)

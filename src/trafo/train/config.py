@@ -49,6 +49,11 @@ class WatchConfig:
     """prompt of the samples; empty: the start of a document, or a line break"""
     sample_tokens: int = 60
     """tokens per sample"""
+    bleu_sentences: int = 200
+    """validation sentences that a translation model translates greedily for BLEU; 0: none"""
+    patience: int | None = None
+    """early stopping: end after this many validations without a better BLEU, or validation loss
+    where BLEU is not measured; None: never"""
     norms: bool = False
     """also log the norms of weights, gradients and activations, layer by layer"""
     tensorboard: bool = True
@@ -57,8 +62,8 @@ class WatchConfig:
     """Weights & Biases project to log to; needs the wandb package and a network connection"""
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "watch.", "log_every", "evaluate_every", "evaluate_tokens")
-        _at_least(0, self, "watch.", "sample_every", "sample_tokens")
+        _at_least(1, self, "watch.", "log_every", "evaluate_every", "evaluate_tokens", "patience")
+        _at_least(0, self, "watch.", "sample_every", "sample_tokens", "bleu_sentences")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +74,12 @@ class CheckpointConfig:
     """steps between two checkpoints; None: 10 checkpoints per run"""
     keep: int = 2
     """how many of the newest checkpoints to keep; the best one is kept as well"""
+    average: int = 1
+    """checkpoint averaging: at the end, also save the mean of the weights of this many of the
+    newest checkpoints, which the run is then used with; 1: none"""
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "checkpoint.", "every", "keep")
+        _at_least(1, self, "checkpoint.", "every", "keep", "average")
 
 
 @dataclass(frozen=True, kw_only=True)

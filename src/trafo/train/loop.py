@@ -40,7 +40,8 @@ class Trainer:
         self.ranks = training.ranks
         self.run = run
         self.clock = clock
-        self.store = CheckpointStore(run.checkpoint_folder, self.config.checkpoint.keep)
+        keep = max(self.config.checkpoint.keep, self.config.checkpoint.average)
+        self.store = CheckpointStore(run.checkpoint_folder, keep)
         self.listener = Reporter(run, self.config) if self.ranks.is_first else Listener()
         self._saved_step: int | None = None
         self._validated_step: int | None = None
@@ -65,6 +66,9 @@ class Trainer:
                     break
         if interruption.signal is not None:
             self._leave(interruption.signal)
+        elif self.config.checkpoint.average > 1 and self.ranks.is_first:
+            steps = self.store.save_average(self.config.checkpoint.average)
+            self.listener.note(f"averaged the checkpoints of steps {', '.join(map(str, steps))}")
         self.state.seconds = self.clock.seconds
         return interruption.signal
 
@@ -139,6 +143,19 @@ class Trainer:
         self._validated_step = state.step
         about = {"step": state.step, "kind": "validation"}
         self.listener.validation(about | found | {"seconds": self.clock.seconds})
+        self._stop_early(-found["bleu"] if "bleu" in found else found["loss"])
+
+    def _stop_early(self, metric: float) -> None:
+        """End the plan here if validations have not become better for a while."""
+        state, patience = self.state, self.config.watch.patience
+        metric = self.ranks.agree(metric)
+        is_better = state.best_metric is None or metric < state.best_metric
+        state.best_metric = metric if is_better else state.best_metric
+        state.stale_validations = 0 if is_better else state.stale_validations + 1
+        if patience is not None and state.stale_validations >= patience:
+            if state.step < state.plan.steps:
+                self.listener.note(f"stopped: no better for {patience} validations")
+            state.plan = dataclasses.replace(state.plan, steps=state.step)
 
     def _sample(self) -> None:
         model = self.training.whole_model()

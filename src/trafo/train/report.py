@@ -60,6 +60,7 @@ class Reporter(Listener):
         self._last: Record = {}
         self._steps, self._seconds_left = 0, 0.0
         self._validation_loss: float | None = None
+        self._bleu: float | None = None
         self._usual_loss: float | None = None
         self._drawn = perf_counter()
 
@@ -88,6 +89,7 @@ class Reporter(Listener):
 
     def validation(self, record: Record) -> None:
         self._validation_loss = record["loss"]
+        self._bleu = record.get("bleu")
         self._write(record)
         if perf_counter() - self._drawn > _SECONDS_BETWEEN_CURVES:
             self._draw()
@@ -117,6 +119,8 @@ class Reporter(Listener):
             parts.append(f"loss {last['loss']:.3f}")
             if self._validation_loss is not None:
                 parts.append(f"val {self._validation_loss:.3f}")
+            if self._bleu is not None:
+                parts.append(f"BLEU {self._bleu:.1f}")
             parts += [f"lr {last['lr']:.1e}", f"grad {last['grad_norm']:.2f}"]
             parts.append(f"{last['tokens_per_second']:,.0f} tokens/s")
             parts.append(f"{100 * last['utilisation']:.0f} % of peak")

@@ -58,6 +58,10 @@ class TrainerState:
     validation_loss: float | None = None
     best_loss: float = math.inf
     """the lowest validation loss of a saved checkpoint"""
+    best_metric: float | None = None
+    """the lowest of what early stopping looks at: minus BLEU, or the validation loss"""
+    stale_validations: int = 0
+    """validations since then"""
 
     def to_json(self) -> dict[str, Any]:
         """JSON has no infinity: no best loss yet is null."""

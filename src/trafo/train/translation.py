@@ -6,6 +6,7 @@ target shifted right (teacher forcing); the loss is the cross-entropy of each ta
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,16 @@ from torch.nn import Module
 
 from trafo.account import Workload, account
 from trafo.data.pair_batches import PairSampler
+from trafo.data.pairs import Pair
 from trafo.data.prepare_pairs import prepare_pairs
 from trafo.errors import require
+from trafo.evaluate.bleu import Bleu
+from trafo.evaluate.corpus import corpus_score
 from trafo.evaluate.text_bytes import byte_lengths
 from trafo.evaluate.translation import evaluate_pairs
 from trafo.fast import head_loss
 from trafo.generate.beam_config import BeamConfig
-from trafo.generate.beam_reference import beam_search
+from trafo.generate.translate import translate
 from trafo.models import EncoderDecoder
 from trafo.models.translator import Translator
 from trafo.train.config import TrainConfig
@@ -102,30 +106,37 @@ class Translation(Task):
         return {f"encoder.{index}": layer for index, layer in enumerate(model.encoder)}
 
     def validate(self, model: Module, num_tokens: int) -> dict[str, Any]:
+        translator, data = _translator(model), self.data
         found = evaluate_pairs(
-            _translator(model),
-            self.data.validation,
-            byte_lengths=byte_lengths(self.data.tokenizer.target),
+            translator,
+            data.validation,
+            byte_lengths=byte_lengths(data.tokenizer.target),
             max_tokens=num_tokens,
         )
-        return {
+        numbers = {
             "loss": found.loss,
             "perplexity": found.perplexity,
             "bits_per_byte": found.bits_per_byte,
             "tokens": found.num_tokens,
         }
+        pairs = data.validation_pairs[: self.config.watch.bleu_sentences]
+        if not pairs:
+            return numbers
+        metric = Bleu(lowercase=data.tokenizer.lowercase)
+        references = [[pair.target for pair in pairs]]
+        return numbers | {"bleu": corpus_score(metric, self._greedy(model, pairs), references)}
 
     def sample(self, model: Module) -> str:
-        translator, tokenizer = _translator(model), self.data.tokenizer
-        lines = []
-        was_training = model.training
-        model.eval()
-        for row, pair in enumerate(self.data.validation_pairs[:_SAMPLES]):
-            source = self.data.validation.source[row].tolist()
-            found = beam_search(translator, source, tokenizer.end, BeamConfig(beam=1))
-            lines.append(f"{pair.source}\n-> {tokenizer.decode_target(found[0].ids)}")
-        model.train(was_training)
-        return "\n".join(lines)
+        pairs = self.data.validation_pairs[:_SAMPLES]
+        found = self._greedy(model, pairs)
+        both = zip(pairs, found, strict=True)
+        return "\n".join(f"{pair.source}\n-> {translation}" for pair, translation in both)
+
+    def _greedy(self, model: Module, pairs: Sequence[Pair]) -> list[str]:
+        """Their translations."""
+        sources = [pair.source for pair in pairs]
+        found = translate(_translator(model), self.data.tokenizer, sources, BeamConfig(beam=1))
+        return [best[0].text for best in found]
 
     def fingerprint(self) -> dict[str, Any]:
         tokenizer = self.data.tokenizer

@@ -11,6 +11,8 @@ TokenizerPath = Annotated[Positional[Path], arg(metavar="TOKENIZER")]
 TextPaths = Annotated[
     Positional[tuple[str, ...]], arg(metavar="TEXT ...", help_behavior_hint="(required)")
 ]
+Texts = Annotated[Positional[tuple[str, ...]], arg(metavar="TEXT ...")]
+Paths = Annotated[tuple[str, ...], arg(metavar="PATH ...")]
 OptionalPath = Annotated[Path | None, arg(metavar="PATH")]
 OptionalString = Annotated[str | None, arg(metavar="STR")]
 OptionalInt = Annotated[int | None, arg(metavar="INT")]

@@ -1,0 +1,137 @@
+"""`trafo translate`: sentences in, their translations out, line by line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional, arg
+
+from trafo.cli.generate import RunPath
+from trafo.cli.tokenizer.arguments import OptionalPath
+from trafo.errors import InputError
+from trafo.generate.beam_config import BeamConfig
+
+if TYPE_CHECKING:
+    from trafo.checkpoint.bundle import TranslatorBundle
+    from trafo.generate.translate import Translation
+
+Files = Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE ...")]
+
+_TOGETHER = 4000  # lines that are sorted by length and translated before they are written
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(BeamConfig):
+    """Translate files, standard input, or what is typed: a line in, a line out."""
+
+    run: RunPath
+    """a run of a translation model, or one of its checkpoints"""
+    files: Files = ()
+    """text files with a sentence per line, also .gz, .zst; none: standard input"""
+    out: OptionalPath = None
+    """file for the translations; None: standard output"""
+    best: bool = False
+    """use the checkpoint with the lowest validation loss instead of the newest"""
+    json: bool = False
+    """print a JSON object per line, with log-probabilities and scores"""
+
+    def search(self) -> BeamConfig:
+        """The settings of the search alone."""
+        return BeamConfig(**{f.name: getattr(self, f.name) for f in fields(BeamConfig)})
+
+
+def run(options: Options) -> None:
+    """Load, translate, write."""
+    from trafo.checkpoint.bundle import load_translator
+    from trafo.runtime.atomic import atomic_write
+
+    bundle = load_translator(options.run, best=options.best)
+    if not options.files and sys.stdin.isatty():
+        _converse(bundle, options)
+        return
+    sentences = _sentences(options.files)
+    if options.out is None:
+        for lines in _translated(bundle, sentences, options):
+            sys.stdout.buffer.write(lines.encode())
+            sys.stdout.buffer.flush()
+        return
+    with atomic_write(options.out, "w") as file:
+        file.writelines(_translated(bundle, sentences, options))
+
+
+def translate_all(
+    bundle: TranslatorBundle, sentences: Sequence[str], config: BeamConfig
+) -> list[list[Translation]]:
+    """With progress on the terminal."""
+    from trafo.generate.translate import translate
+    from trafo.runtime.progress import progress
+
+    total = sum(1 for sentence in sentences if sentence.strip())
+    with progress("translating", total=total, unit="sentences") as bar:
+        return translate(bundle.model, bundle.tokenizer, sentences, config, advance=bar.advance)
+
+
+def _sentences(files: Sequence[Path]) -> list[str]:
+    from trafo.data.lines import read_lines
+
+    if files:
+        return [line for path in files for line in read_lines(path)]
+    data = sys.stdin.buffer.read()
+    if not data:
+        raise InputError("standard input is empty", hint="give sentences, one per line")
+    try:
+        return data.decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise InputError(f"line {line:,} is not UTF-8", where="standard input") from None
+
+
+def _translated(
+    bundle: TranslatorBundle, sentences: Sequence[str], options: Options
+) -> Iterator[str]:
+    """The lines to write, some thousand sentences at a time."""
+    number = 0
+    for start in range(0, len(sentences), _TOGETHER):
+        together = sentences[start : start + _TOGETHER]
+        for sentence, found in zip(
+            together, translate_all(bundle, together, options.search()), strict=True
+        ):
+            yield "".join(_line(number, sentence, each, options) + "\n" for each in found)
+            number += 1
+
+
+def _line(number: int, sentence: str, found: Translation, options: Options) -> str:
+    """The text alone; of several, with the sentence's number and the score, as Moses has it."""
+    import json
+
+    if options.json:
+        facts = {"source": sentence, "translation": found.text}
+        facts |= {"logprob": found.logprob, "score": found.score, "sentence": number}  # type: ignore[dict-item]
+        return json.dumps(facts, ensure_ascii=False)
+    if options.n_best == 1:
+        return found.text
+    return f"{number} ||| {found.text} ||| {found.score:.4f}"
+
+
+def _converse(bundle: TranslatorBundle, options: Options) -> None:
+    """A prompt, until the end of the input or an empty line."""
+    from trafo.generate.translate import translate
+    from trafo.runtime.console import say, show
+
+    say("a sentence to translate; an empty line ends")
+    number = 0
+    while sentence := _typed():
+        found = translate(bundle.model, bundle.tokenizer, [sentence], options.search())[0]
+        show("\n".join(_line(number, sentence, each, options) for each in found))
+        number += 1
+
+
+def _typed() -> str:
+    try:
+        return input("> ").strip()
+    except EOFError:
+        return ""

@@ -1,0 +1,200 @@
+"""Beam search for many sentences at once; finds what `beam_reference.py` finds.
+
+A batch has a row for each hypothesis: those of a sentence are neighbours. The keys and values of
+the source are computed once; between steps, only rows that go on from another hypothesis than
+their own are copied, and only the tokens that they hold. A sentence leaves when it is done.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from trafo.data.pair_batches import padded
+from trafo.generate.beam_config import BeamConfig, Hypothesis
+from trafo.models.encoder_decoder import DecoderCache
+from trafo.models.recurrent import RecurrentCache
+from trafo.models.translator import Translator
+
+BATCH_TOKENS = 1500
+"""source tokens of a batch, about"""
+
+
+def beam_search_all(
+    model: Translator,
+    sources: Sequence[Sequence[int]],
+    end: int,
+    config: BeamConfig,
+    *,
+    batch_tokens: int = BATCH_TOKENS,
+    advance: Callable[[int], object] | None = None,
+) -> list[list[Hypothesis]]:
+    """The best translations of each source, best first, in the order of the sources.
+
+    `advance` is called with the number of sentences done, as they are.
+    """
+    found: list[list[Hypothesis]] = [[] for _ in sources]
+    for batch in _batches(sources, batch_tokens):
+        results = _Search(model, [sources[i] for i in batch], end, config).run()
+        for index, hypotheses in zip(batch, results, strict=True):
+            found[index] = hypotheses
+        if advance is not None:
+            advance(len(batch))
+    return found
+
+
+def _batches(sources: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
+    """Sentences of similar length together, longest first: what does not fit fails at once."""
+    batches: list[list[int]] = []
+    room = 0
+    for index in sorted(range(len(sources)), key=lambda index: -len(sources[index])):
+        if room < len(sources[index]):
+            batches.append([])
+            room = max(tokens, len(sources[index]))
+        batches[-1].append(index)
+        room -= len(sources[index])
+    return batches
+
+
+class _Search:
+    """A batch on its way. Sentence i has the rows i * beam to (i + 1) * beam."""
+
+    def __init__(
+        self, model: Translator, sources: Sequence[Sequence[int]], end: int, config: BeamConfig
+    ) -> None:
+        self.model, self.config, self.end = model, config, end
+        self.sources = sources
+        longest = getattr(model.config, "context_length", None)
+        self.limits = [config.most_tokens(len(source), longest) for source in sources]
+        self.done: list[list[Hypothesis]] = [[] for _ in sources]
+        self.sentences = list(range(len(sources)))
+        """those that are not done yet, in the order of the rows"""
+        self._rows_per_sentence = 1
+
+    @torch.inference_mode()
+    def run(self) -> list[list[Hypothesis]]:
+        """Search to the end of every sentence."""
+        device = self.model.head_weight.device
+        rows = [torch.tensor(source).numpy() for source in self.sources]
+        self.memory = self.model.encode(padded(rows, self.model.config.padding_id).to(device))
+        self.cache = self.model.make_cache(len(rows), max(self.limits))
+        # One hypothesis for each sentence, of which nothing but the start is known.
+        self.history = torch.full((len(rows), 1, 1), self.end, device=device)
+        self.logprobs = torch.zeros(len(rows), 1, device=device, dtype=torch.float64)
+        for length in range(1, max(self.limits) + 1):
+            self._grow(length)
+            self._drop_finished(length)
+            if not self.sentences:
+                break
+        return self.done
+
+    def _grow(self, length: int) -> None:
+        """One token more for every hypothesis; the best of all continuations stay."""
+        beam = self.config.beam
+        logprobs, tokens, parents = self._best(2 * beam)
+        ends = tokens == self.end
+        self._finish(length, logprobs[:, :beam], ends[:, :beam], parents)
+        # The first `beam` that do not end, in order: those that end are sorted to the back.
+        order = ends.to(torch.int8).sort(dim=1, stable=True).indices[:, :beam]
+        parents = parents.gather(1, order)
+        self.logprobs = logprobs.gather(1, order)
+        kept = self.history.gather(1, parents[..., None].expand(-1, -1, length))
+        self.history = torch.cat([kept, tokens.gather(1, order)[..., None]], dim=-1)
+        self._follow(parents)
+
+    def _best(
+        self, number: int
+    ) -> tuple[
+        Float[Tensor, "sentences best"],
+        Int[Tensor, "sentences best"],
+        Int[Tensor, "sentences best"],
+    ]:
+        """Log-probability, token and parent of the best continuations of each sentence."""
+        sentences, alive, _ = self.history.shape
+        last = self.history[:, :, -1].reshape(-1, 1)
+        logits = self.model.decode(last, self.memory, cache=self.cache)[:, -1]  # type: ignore[arg-type]
+        added = logits.log_softmax(-1)
+        added[:, self.model.config.padding_id] = -math.inf
+        vocab = added.shape[-1]
+        # The best of a sentence are among the best of each of its hypotheses.
+        each, tokens = added.topk(min(number, vocab), dim=-1)
+        totals = self.logprobs[..., None] + each.view(sentences, alive, -1)
+        best, places = totals.flatten(1).topk(min(number, totals[0].numel()), dim=-1)
+        parents = places // each.shape[-1]
+        return best, tokens.view(sentences, -1).gather(1, places), parents
+
+    def _finish(
+        self,
+        length: int,
+        logprobs: Float[Tensor, "sentences beam"],
+        ends: Tensor,
+        parents: Int[Tensor, "sentences best"],
+    ) -> None:
+        for place, rank in ends.nonzero().tolist():
+            logprob = float(logprobs[place, rank])
+            if logprob > -math.inf:
+                ids = self.history[place, parents[place, rank], 1:].tolist()
+                score = self.config.score(logprob, length)
+                self.done[self.sentences[place]].append(
+                    Hypothesis((*ids, self.end), logprob, score)
+                )
+
+    def _follow(self, parents: Int[Tensor, "sentences beam"]) -> None:
+        """Let each row of the cache hold what its hypothesis goes on from."""
+        sentences, beam = parents.shape
+        first = torch.arange(sentences, device=parents.device)[:, None]
+        if beam != self._rows_per_sentence:
+            # After the first step: as many rows as hypotheses.
+            self.cache.reorder((first * self._rows_per_sentence + parents).flatten())
+            self._rows_per_sentence = beam
+            return
+        reorder_beams(self.cache, (first * beam + parents).flatten())
+
+    def _drop_finished(self, length: int) -> None:
+        """Take out the sentences that are done."""
+        beam = self.config.beam
+        stays = []
+        for place, sentence in enumerate(self.sentences):
+            if len(self.done[sentence]) >= beam or length >= self.limits[sentence]:
+                self._rank(place, sentence, length)
+            else:
+                stays.append(place)
+        if len(stays) == len(self.sentences):
+            return
+        self.sentences = [self.sentences[place] for place in stays]
+        if not stays:
+            return
+        places = torch.tensor(stays, device=self.history.device)
+        rows = self.history.shape[1]
+        self.history, self.logprobs = self.history[places], self.logprobs[places]
+        self.cache.reorder((places[:, None] * rows + torch.arange(rows)).flatten())
+
+    def _rank(self, place: int, sentence: int, length: int) -> None:
+        """Best first; hypotheses without an end only where there are too few others."""
+        found, config = self.done[sentence], self.config
+        if len(found) < config.n_best:
+            for ids, logprob in zip(
+                self.history[place, :, 1:].tolist(), self.logprobs[place].tolist(), strict=True
+            ):
+                if logprob > -math.inf:
+                    found.append(Hypothesis(tuple(ids), logprob, config.score(logprob, length)))
+        found.sort(key=lambda hypothesis: -hypothesis.score)
+        del found[config.n_best :]
+
+
+def reorder_beams(cache: DecoderCache | RecurrentCache, rows: Int[Tensor, " rows"]) -> None:
+    """Row i becomes what row `rows[i]`, of the same sentence, was: their source is the same."""
+    moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
+    if not len(moved):
+        return
+    if isinstance(cache, RecurrentCache):
+        assert cache.state is not None
+        cache.state = cache.state[rows]
+        return
+    used = int(cache.target.lengths.max())
+    for stored in (cache.target.keys, cache.target.values):
+        stored[:, moved, :, :used] = stored[:, rows[moved], :, :used]

@@ -1,0 +1,70 @@
+"""Sentences -> their translations, in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from trafo.data.pair_tokenizer import PairTokenizer
+from trafo.data.pairs import PADDING_CHARACTER
+from trafo.errors import InputError
+from trafo.generate.beam import beam_search_all
+from trafo.generate.beam_config import BeamConfig
+from trafo.models.translator import Translator
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation of a sentence."""
+
+    text: str
+    logprob: float
+    score: float
+    ids: tuple[int, ...]
+
+
+def translate(
+    model: Translator,
+    tokenizer: PairTokenizer,
+    sentences: Sequence[str],
+    config: BeamConfig | None = None,
+    *,
+    advance: Callable[[int], object] | None = None,
+) -> list[list[Translation]]:
+    """The `n_best` translations of each sentence, best first; an empty one has an empty one.
+
+    `advance` is called with the number of sentences done, as they are.
+    """
+    config = config or BeamConfig()
+    clean = [sentence.replace(PADDING_CHARACTER, "").strip() for sentence in sentences]
+    places = [place for place, sentence in enumerate(clean) if sentence]
+    sources = source_ids(model, tokenizer, clean, places)
+    was_training = model.training
+    model.eval()
+    try:
+        found = beam_search_all(model, sources, tokenizer.end, config, advance=advance)
+    finally:
+        model.train(was_training)
+    results = [[Translation("", 0.0, 0.0, ())] for _ in sentences]
+    for place, hypotheses in zip(places, found, strict=True):
+        results[place] = [
+            Translation(tokenizer.decode_target(each.ids), each.logprob, each.score, each.ids)
+            for each in hypotheses
+        ]
+    return results
+
+
+def source_ids(
+    model: Translator, tokenizer: PairTokenizer, sentences: Sequence[str], places: Sequence[int]
+) -> list[list[int]]:
+    """The ids of some of the sentences; one that is too long is refused by its number."""
+    encoded = tokenizer.encode_source([sentences[place] for place in places])
+    longest = getattr(model.config, "context_length", None)
+    for row, length in enumerate(encoded.lengths.tolist()):
+        if longest is not None and length > longest:
+            raise InputError(
+                f"has {length:,} tokens, the model takes {longest:,}",
+                where=f"sentence {places[row] + 1:,}",
+                hint="split it into shorter ones",
+            )
+    return [encoded[row].tolist() for row in range(len(places))]

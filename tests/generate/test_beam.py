@@ -1,0 +1,135 @@
+"""Beam search: the fast one finds what the plain one finds, and the plain one is right."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trafo.errors import ConfigError
+from trafo.generate.beam import beam_search_all, reorder_beams
+from trafo.generate.beam_config import BeamConfig
+from trafo.generate.beam_reference import beam_search
+from trafo.models import (
+    EncoderDecoder,
+    EncoderDecoderConfig,
+    RecurrentConfig,
+    RecurrentEncoderDecoder,
+)
+
+VOCAB, END = 14, 13
+# In float64, hypotheses do not change places by rounding.
+SIZES = {"source_vocab_size": VOCAB, "target_vocab_size": VOCAB, "d_model": 8, "dropout": 0.3}
+
+
+def make(kind, seed=0, **settings):
+    torch.manual_seed(seed)
+    if kind == "recurrent":
+        config = RecurrentConfig(**SIZES, d_hidden=6)
+        return RecurrentEncoderDecoder(config, dtype=torch.float64).eval()
+    shape = {"num_encoder_layers": 1, "num_decoder_layers": 2, "num_heads": 2, "d_ff": 12}
+    config = EncoderDecoderConfig(**SIZES | shape | settings)
+    return EncoderDecoder(config, dtype=torch.float64).eval()
+
+
+MODELS = {
+    (kind, seed): make(kind, seed) for kind in ("recurrent", "transformer") for seed in range(2)
+}
+SOURCES = st.lists(
+    st.lists(st.integers(1, END - 1), min_size=0, max_size=4).map(lambda ids: [*ids, END]),
+    min_size=1,
+    max_size=4,
+)
+CONFIGS = st.integers(1, 4).flatmap(
+    lambda beam: st.builds(
+        BeamConfig,
+        beam=st.just(beam),
+        n_best=st.integers(1, beam),
+        length_penalty=st.sampled_from([0.0, 0.6, 1.0, 2.0]),
+        normalization=st.sampled_from(["wu", "average", "none"]),
+        max_ratio=st.sampled_from([0.0, 0.5]),
+        max_extra=st.integers(1, 4),
+    )
+)
+
+
+@given(st.sampled_from(sorted(MODELS)), SOURCES, CONFIGS, st.integers(1, 20))
+@settings(max_examples=25)
+def test_the_fast_search_finds_what_the_plain_one_finds(key, sources, config, batch_tokens):
+    model = MODELS[key]
+    found = beam_search_all(model, sources, END, config, batch_tokens=batch_tokens)
+    for source, hypotheses in zip(sources, found, strict=True):
+        expected = beam_search(model, source, END, config)
+        assert [h.ids for h in hypotheses] == [h.ids for h in expected]
+        assert [h.logprob for h in hypotheses] == pytest.approx([h.logprob for h in expected])
+        assert [h.score for h in hypotheses] == pytest.approx([h.score for h in expected])
+
+
+@pytest.mark.parametrize("kind", ["recurrent", "transformer"])
+@torch.no_grad()
+def test_a_hypothesis_has_the_probability_that_the_model_gives_it(kind):
+    model, source = make(kind), [3, 5, END]
+    config = BeamConfig(beam=4, n_best=4, normalization="wu", length_penalty=0.6)
+    for ids, logprob, score in beam_search(model, source, END, config):
+        logits = model(torch.tensor([source]), torch.tensor([[END, *ids[:-1]]]))[0]
+        each = logits.log_softmax(-1)[torch.arange(len(ids)), list(ids)]
+        assert logprob == pytest.approx(float(each.sum()))
+        assert score == pytest.approx(logprob / ((5 + len(ids)) / 6) ** 0.6)
+
+
+@torch.no_grad()
+def test_a_beam_as_wide_as_the_tree_finds_the_best_translation():
+    """Against every sequence of up to two tokens and the end."""
+    torch.manual_seed(1)
+    config = EncoderDecoderConfig(
+        source_vocab_size=5, target_vocab_size=5, d_model=8, num_encoder_layers=1,
+        num_decoder_layers=1, num_heads=2, d_ff=8, context_length=3,
+    )  # fmt: skip
+    model = EncoderDecoder(config, dtype=torch.float64).eval()
+    end = 4
+    best = -math.inf
+    for length in range(3):
+        for words in itertools.product([1, 2, 3], repeat=length):
+            ids = torch.tensor([*words, end])
+            target = torch.cat([ids[-1:], ids[:-1]])[None]
+            logits = model(torch.tensor([[2, end]]), target)[0].log_softmax(-1)
+            best = max(best, float(logits[torch.arange(len(ids)), ids].sum()))
+    search = BeamConfig(beam=30, normalization="none")
+    found = beam_search_all(model, [[2, end]], end, search)[0][0]
+    assert found.ids[-1] == end
+    assert found.logprob == pytest.approx(best)
+
+
+def test_greedy_takes_the_most_probable_token():
+    model, source = make("transformer"), [4, 4, 9, END]
+    found = beam_search_all(model, [source], END, BeamConfig(beam=1))[0][0]
+    memory = model.encode(torch.tensor([source]))
+    ids = [END]
+    while len(ids) <= len(found.ids):
+        logits = model.decode(torch.tensor([ids]), memory)[0, -1]
+        logits[0] = -math.inf
+        ids.append(int(logits.argmax()))
+    assert tuple(ids[1:]) == found.ids
+
+
+def test_only_rows_that_change_are_copied():
+    model = make("transformer")
+    cache = model.make_cache(4, 6)
+    memory = model.encode(torch.randint(1, VOCAB, (4, 3)))
+    model.decode(torch.randint(1, VOCAB, (4, 2)), memory, cache=cache)
+    keys, source = cache.target.keys.clone(), cache.source
+    rows = torch.tensor([0, 0, 3, 3])
+    reorder_beams(cache, rows)
+    assert cache.source is source
+    assert cache.target.keys.equal(keys[:, rows])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"beam": 0}, "beam is 0"), ({"beam": 2, "n_best": 3}, "n_best 3 with a beam of 2")],
+)
+def test_settings_that_make_no_sense_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        BeamConfig(**changes)
