@@ -32,7 +32,7 @@ def gpt2() -> Tokenizer:
     with tempfile.NamedTemporaryFile(suffix=".txt") as file:
         file.write(texts.text_bytes(None, 100))
         print("GPT-2's files are not there: measuring with a vocabulary trained here")
-        return Tokenizer.from_parts(train_tokenizer(file.name, 50_257, [SPECIAL]).parts)
+        return Tokenizer.from_spec(train_tokenizer(file.name, 50_257, [SPECIAL]).spec)
 
 
 class Peers:
@@ -47,7 +47,7 @@ class Peers:
             special_tokens=ours.special_tokens,
         )
         path = folder / "tokenizer.json"
-        write_huggingface(ours.parts, path)
+        write_huggingface(ours.spec, path)
         self.hugging_face = tokenizers.Tokenizer.from_file(str(path))
         self.gigatoken = gigatoken.Tokenizer(path)
 

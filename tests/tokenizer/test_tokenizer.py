@@ -338,7 +338,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
 def test_gpt2_files(tmp_path: Path) -> None:
     vocab, merges = train_bpe_reference(TRAINING, 300, [])
     paths = (tmp_path / "vocab.json", tmp_path / "merges.txt")
-    write_gpt2(Tokenizer(vocab, merges).parts, *paths)
+    write_gpt2(Tokenizer(vocab, merges).spec, *paths)
     loaded = Tokenizer.from_files(*paths, ["<|e|>"])
     text = "She'll<|e|> sell"
     assert loaded.encode(text) == encode_reference(text, vocab, merges, ["<|e|>"])

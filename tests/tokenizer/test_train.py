@@ -174,12 +174,12 @@ def test_special_tokens_split_the_text_and_take_no_part(tmp_path: Path) -> None:
 def test_ids_are_bytes_then_merges_then_special_tokens(corpus: Path) -> None:
     specials = ["<|pad|>", END, "<|pad|>", "é"]  # a doubled one counts once
     training = train_tokenizer(corpus, 400, specials)
-    vocab, merges = training.parts.vocab, training.parts.merges
+    vocab, merges = training.spec.vocab, training.spec.merges
     assert list(vocab) == list(range(400))
     assert [vocab[i] for i in range(256)] == [bytes([i]) for i in range(256)]
     assert [vocab[256 + i] for i in range(len(merges))] == [a + b for a, b in merges]
     assert [vocab[i] for i in range(397, 400)] == [b"<|pad|>", END.encode(), "é".encode()]
-    assert training.parts.special_tokens == {"<|pad|>": 397, END: 398, "é": 399}
+    assert training.spec.special_tokens == {"<|pad|>": 397, END: 398, "é": 399}
 
 
 def test_a_smaller_vocabulary_is_a_prefix_of_a_larger_one(corpus: Path) -> None:

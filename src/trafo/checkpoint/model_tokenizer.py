@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trafo.tokenizer.formats.spec import END_OF_TEXT, TokenizerParts
+from trafo.tokenizer.formats.spec import END_OF_TEXT, TokenizerSpec
 from trafo.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ class ModelTokenizer(Tokenizer):
     markers: Markers
 
     @classmethod
-    def of(cls, parts: TokenizerParts, markers: Markers | None = None) -> ModelTokenizer:
+    def of(cls, parts: TokenizerSpec, markers: Markers | None = None) -> ModelTokenizer:
         """From what a file holds."""
-        tokenizer = cls.from_parts(parts)
+        tokenizer = cls.from_spec(parts)
         assert isinstance(tokenizer, cls)
         tokenizer.markers = markers or Markers.usual(parts.special_tokens)
         return tokenizer

@@ -156,4 +156,4 @@ def train_on_sentences(
                 for sentence in sentences:
                     file.write(prepared(sentence, lowercase=lowercase) + "\n")
         training = train_tokenizer(str(path), vocab_size, [END_OF_TEXT], pattern=pattern)
-    return Tokenizer.from_parts(training.parts)
+    return Tokenizer.from_spec(training.spec)

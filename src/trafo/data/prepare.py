@@ -114,7 +114,7 @@ def _tokenizer(inputs: Inputs, config: DataConfig, vocab_size: int, content: str
     if not (folder / "tokenizer.json").is_file():
         _make(config.cache)
         training = train_tokenizer(inputs, vocab_size, [END_OF_TEXT], pattern=config.pattern)
-        Tokenizer.from_parts(training.parts).save(folder)
+        Tokenizer.from_spec(training.spec).save(folder)
     return Tokenizer.load(folder)
 
 

@@ -89,7 +89,7 @@ def compile_pattern(name_or_regex: str) -> Any:
         return regex.compile(expression)
     except regex.error as error:
         raise InputError(
-            f"the split pattern is no regular expression: {error.msg} at position {error.pos}",
+            f"the split pattern is not a regular expression: {error.msg} at position {error.pos}",
             where=repr(expression),
             hint="it must be one that the `regex` package can compile",
         ) from error

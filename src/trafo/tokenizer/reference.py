@@ -68,11 +68,11 @@ def encode_reference(
         id_of_special.setdefault(special.encode(), max([*vocab, *id_of_special.values()]) + 1)
 
     ids: list[int] = []
-    for piece in split_specials(text, specials):
-        if piece in specials:
-            ids.append(id_of_special[piece.encode()])
+    for span in split_specials(text, specials):
+        if span in specials:
+            ids.append(id_of_special[span.encode()])
             continue
-        for word in split_words(piece, pattern):
+        for word in split_words(span, pattern):
             whole = word.encode()
             known = whole_words and whole in id_of_token
             tokens = (whole,) if known else _merge_word(_as_bytes(word), rank_of_pair)
@@ -81,26 +81,26 @@ def encode_reference(
 
 
 def decode_reference(ids: Iterable[int], vocab: Vocab) -> str:
-    """Ids to text. Bytes that are no UTF-8 become U+FFFD: ids may be cut inside a character."""
+    """Ids to text. Bytes that are not UTF-8 become U+FFFD: ids may begin inside a character."""
     return b"".join(vocab[i] for i in ids).decode("utf-8", errors="replace")
 
 
 def split_specials(text: str, special_tokens: Sequence[str]) -> list[str]:
-    """Cut out the special tokens, each as a piece of its own; of overlapping ones the longest."""
+    """Split a text into special tokens and what is between; the longest wins where they overlap."""
     if "" in special_tokens:
         raise InputError("a special token is empty", hint="give it at least one character")
     if not special_tokens:
         return [text]
     longest_first = sorted(special_tokens, key=len, reverse=True)
     any_special = "|".join(regex.escape(special) for special in longest_first)
-    return [piece for piece in regex.split(f"({any_special})", text) if piece]
+    return [span for span in regex.split(f"({any_special})", text) if span]
 
 
 def _count_words(text: str, specials: Sequence[str], pattern: str) -> Counter[tuple[bytes, ...]]:
     counts: Counter[tuple[bytes, ...]] = Counter()
-    for piece in split_specials(text, specials):
-        if piece not in specials:
-            counts.update(_as_bytes(word) for word in split_words(piece, pattern))
+    for span in split_specials(text, specials):
+        if span not in specials:
+            counts.update(_as_bytes(word) for word in split_words(span, pattern))
     return counts
 
 

@@ -23,7 +23,7 @@ from trafo.errors import InputError
 from trafo.tokenizer.encoding.encoder import BUFFER, Encoder, Merges
 from trafo.tokenizer.formats.gpt2 import read_gpt2
 from trafo.tokenizer.formats.load import load_any, save_folder
-from trafo.tokenizer.formats.spec import TokenizerParts, content_hash, with_special_tokens
+from trafo.tokenizer.formats.spec import TokenizerSpec, content_hash, with_special_tokens
 from trafo.tokenizer.kernels.arrays import Bytes, Ids, Specials
 from trafo.tokenizer.kernels.bpe import SHORT
 from trafo.tokenizer.kernels.encode import SLACK
@@ -42,8 +42,8 @@ class Tokenizer:
     """A byte-level BPE tokenizer.
 
     Special tokens that the vocabulary lacks are appended to it. What happens to special tokens
-    inside a text is the caller's choice, by the argument `special`: `allow` makes them their ids,
-    `ignore` treats them as any other text (for text from strangers), `refuse` raises InputError.
+    inside a text is the caller's choice, by the argument `special`: `allow` encodes them as their
+    ids, `ignore` as ordinary text (for text from strangers), `refuse` raises InputError.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class Tokenizer:
         pattern: str = "gpt2",
         whole_words: bool = False,
     ) -> None:
-        parts = TokenizerParts(dict(vocab), list(merges), {}, pattern, whole_words)
-        self._build(with_special_tokens(parts, special_tokens or ()))
+        spec = TokenizerSpec(dict(vocab), list(merges), {}, pattern, whole_words)
+        self._build(with_special_tokens(spec, special_tokens or ()))
 
     @classmethod
-    def from_parts(cls, parts: TokenizerParts) -> Tokenizer:
-        """From what `trafo.tokenizer.files` reads or training gives."""
+    def from_spec(cls, spec: TokenizerSpec) -> Tokenizer:
+        """From what a file format or a training gives."""
         tokenizer = cls.__new__(cls)
-        tokenizer._build(parts)
+        tokenizer._build(spec)
         return tokenizer
 
     @classmethod
@@ -73,25 +73,25 @@ class Tokenizer:
         special_tokens: Iterable[str] | None = None,
     ) -> Tokenizer:
         """From GPT-2's `vocab.json` and `merges.txt`."""
-        parts = read_gpt2(Path(vocab_path), Path(merges_path))
-        return cls.from_parts(with_special_tokens(parts, special_tokens or ()))
+        spec = read_gpt2(Path(vocab_path), Path(merges_path))
+        return cls.from_spec(with_special_tokens(spec, special_tokens or ()))
 
     @classmethod
     def load(cls, path: str | Path, special_tokens: Iterable[str] | None = None) -> Tokenizer:
         """From a folder or file in any format that trafo reads."""
-        return cls.from_parts(load_any(path, special_tokens=special_tokens))
+        return cls.from_spec(load_any(path, special_tokens=special_tokens))
 
     def save(self, folder: str | Path) -> None:
         """Write trafo's folder, which Hugging Face's `tokenizers` reads too."""
-        save_folder(self.parts, folder)
+        save_folder(self.spec, folder)
 
-    def _build(self, parts: TokenizerParts) -> None:
-        self.parts = parts
-        self.hash = content_hash(parts)
-        self._vocab_size = max(parts.vocab, default=-1) + 1
-        self._finder = SpecialFinder(list(parts.special_tokens))
-        self._merges = Merges.from_parts(parts)
-        special_ids = list(parts.special_tokens.values())
+    def _build(self, spec: TokenizerSpec) -> None:
+        self.spec = spec
+        self.hash = content_hash(spec)
+        self._vocab_size = max(spec.vocab, default=-1) + 1
+        self._finder = SpecialFinder(list(spec.special_tokens))
+        self._merges = Merges.from_spec(spec)
+        special_ids = list(spec.special_tokens.values())
         self._encoders = Pool(lambda: Encoder(self.pattern, self._merges, special_ids))
         self._load_kernels()
 
@@ -108,7 +108,7 @@ class Tokenizer:
         return self._encoders.borrow()
 
     def new_cutter(self, special: SpecialPolicy = "allow") -> Cutter:
-        """Finds where a long text may be cut in pieces that are encoded apart; for one thread."""
+        """Finds where a long text may be cut into chunks that are encoded apart; for one thread."""
         return Cutter(Scanner(self.pattern), self.special_finder(special))
 
     # What it consists of
@@ -116,22 +116,22 @@ class Tokenizer:
     @property
     def vocab(self) -> dict[int, bytes]:
         """The bytes of each id."""
-        return self.parts.vocab
+        return self.spec.vocab
 
     @property
     def merges(self) -> list[tuple[bytes, bytes]]:
         """The merges in order of rank."""
-        return self.parts.merges
+        return self.spec.merges
 
     @property
     def special_tokens(self) -> dict[str, int]:
         """The id of each special token."""
-        return self.parts.special_tokens
+        return self.spec.special_tokens
 
     @property
     def pattern(self) -> str:
         """The split pattern: a name or a regular expression."""
-        return self.parts.pattern
+        return self.spec.pattern
 
     @property
     def vocab_size(self) -> int:
@@ -180,8 +180,8 @@ class Tokenizer:
     ) -> Iterator[int]:
         """The ids of all texts joined, lazily and in constant memory.
 
-        The result does not depend on where the text is cut into pieces. (With an expression of
-        one's own as the split pattern, everything between two special tokens is held at once.)
+        The result does not depend on how the text is divided into strings. (With a regular
+        expression of your own, everything between two special tokens is held in memory.)
         """
         cutter = self.new_cutter(special)
         pending = bytearray()
@@ -274,11 +274,11 @@ class Tokenizer:
             ) from None
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text that ids stand for; bytes that are no valid UTF-8 become U+FFFD."""
+        """The text that ids stand for; bytes that are not valid UTF-8 become U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
     def decode_stream(self, ids: Iterable[int]) -> Iterator[str]:
-        """The text piece by piece as ids come in, never half a character."""
+        """The text as ids come in, never half a character."""
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         for token_id in ids:
             text = decoder.decode(self.decode_bytes([token_id]))
@@ -305,7 +305,7 @@ def _utf8(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise InputError(
-            f"the text has a lone surrogate, U+{ord(text[error.start]):04X}, which is no character",
+            f"the text has a lone surrogate, U+{ord(text[error.start]):04X}: not a character",
             where=f"character {error.start:,}",
             hint="read the text with the right encoding, or replace it by U+FFFD",
         ) from None

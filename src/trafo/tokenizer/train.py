@@ -1,8 +1,8 @@
 """Text -> a tokenizer: count the words, then merge pairs.
 
 `train_bpe` is the plain interface: a file in, vocabulary and merges out. `train_tokenizer` says
-more and can be interrupted: given a folder to work in, it goes on where it was killed, and counts
-the same text only once for any number of vocabulary sizes.
+more and can be interrupted: given a folder to work in, it resumes after a kill, and counts the
+same text only once for any number of vocabulary sizes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from trafo.tokenizer.counting.counter import (
 )
 from trafo.tokenizer.counting.file_counter import FileCounter
 from trafo.tokenizer.counting.store import CountStore
-from trafo.tokenizer.formats.spec import TokenizerParts
+from trafo.tokenizer.formats.spec import TokenizerSpec
+from trafo.tokenizer.kernels.merge import NUM_BYTES
 from trafo.tokenizer.kernels.utf8 import first_invalid
 from trafo.tokenizer.merging.merger import Merge, Merger
 from trafo.tokenizer.merging.rounds import Partitions, merge_in_rounds, merging_memory
@@ -41,7 +42,6 @@ from trafo.tokenizer.reading.workers import at_least_one, checked_workers
 from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import SpecialFinder
 
-NUM_BYTES = 256
 LEAST_MEMORY = 16 << 20  # what training takes in any case, and for each worker
 
 
@@ -49,7 +49,7 @@ LEAST_MEMORY = 16 << 20  # what training takes in any case, and for each worker
 class Training:
     """A trained tokenizer and what it took."""
 
-    parts: TokenizerParts
+    spec: TokenizerSpec
     seconds: dict[str, float]  # per phase
     peak_memory: int
     num_bytes: int
@@ -64,8 +64,8 @@ def train_bpe(
 
     The options are those of `train_tokenizer`.
     """
-    parts = train_tokenizer(input_path, vocab_size, special_tokens, **options).parts
-    return parts.vocab, parts.merges
+    spec = train_tokenizer(input_path, vocab_size, special_tokens, **options).spec
+    return spec.vocab, spec.merges
 
 
 def train_tokenizer(
@@ -85,7 +85,7 @@ def train_tokenizer(
 
     `field` names the text in JSON lines and Parquet. `errors="replace"` reads U+FFFD where a file
     is not UTF-8. `max_memory`, in bytes, is how much training may take beyond the program itself.
-    `work_dir` keeps the counts, so that a killed run goes on and a larger vocabulary needs no
+    `work_dir` keeps the counts, so that a killed run resumes and a larger vocabulary needs no
     second reading. None of the others changes the result.
     """
     special_tokens = list(dict.fromkeys(special_tokens))
@@ -121,7 +121,7 @@ def train_tokenizer(
         ):
             merges = _merges(partitions, totals, num_merges, max_memory, bar.advance)
     return Training(
-        parts=_parts(merges, special_tokens, pattern),
+        spec=_spec(merges, special_tokens, pattern),
         seconds=timer.seconds,
         peak_memory=peak_memory(),
         num_bytes=counter.num_bytes,
@@ -198,11 +198,11 @@ def _num_merges(vocab_size: int, special_tokens: Sequence[str]) -> int:
     return vocab_size - smallest
 
 
-def _parts(
+def _spec(
     merges: list[tuple[bytes, bytes]], special_tokens: Sequence[str], pattern: str
-) -> TokenizerParts:
+) -> TokenizerSpec:
     tokens = [bytes([byte]) for byte in range(NUM_BYTES)]
     tokens += [left + right for left, right in merges]
     special_ids = {token: len(tokens) + i for i, token in enumerate(special_tokens)}
     tokens += [token.encode() for token in special_tokens]
-    return TokenizerParts(dict(enumerate(tokens)), merges, special_ids, pattern)
+    return TokenizerSpec(dict(enumerate(tokens)), merges, special_ids, pattern)

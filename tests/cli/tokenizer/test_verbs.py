@@ -15,8 +15,8 @@ from tokenizers import Tokenizer as HuggingFace
 
 from trafo.cli.main import main
 from trafo.cli.tokenizer.convert import SAMPLE
-from trafo.cli.tokenizer.decode import split_words
-from trafo.tokenizer.patterns import split_words as split_by_pattern
+from trafo.cli.tokenizer.decode import numbers_in
+from trafo.tokenizer.patterns import split_words
 from trafo.tokenizer.reference import decode_reference, encode_reference, train_bpe_reference
 from trafo.tokenizer.tokenizer import Tokenizer
 
@@ -100,7 +100,7 @@ def test_train_says_how_it_went(text, tmp_path, printed):
     shown = printed(*train_line(text, tmp_path / "tok")[1:])
     for words in ("counting", "merging", "MB/s", "merges/s", "peak memory", "bytes per token"):
         assert words in shown
-    words = [word for piece in TEXT.split(END) for word in split_by_pattern(piece)]
+    words = [word for piece in TEXT.split(END) for word in split_words(piece)]
     assert re.search(rf"distinct words +{len(set(words))} +of {len(words)} words", shown)
     assert "256 bytes, 18 merges, 1 special" in shown
     ids = encode_reference(TEXT, *train_bpe_reference(TEXT, VOCAB_SIZE, [END]), [END])
@@ -148,13 +148,13 @@ def test_train_replaces_nothing_unasked(trained, tmp_path, refused, capsys):
     other = tmp_path / "other.txt"
     other.write_text("something else entirely")
     before = files_in(trained)
-    assert "trained otherwise (inputs differ)" in refused(*train_line(other, trained)[1:])
+    assert "trained differently (inputs differ)" in refused(*train_line(other, trained)[1:])
     assert files_in(trained) == before
 
     folder = tmp_path / "foreign"
     folder.mkdir()
     (folder / "vocab.json").write_text("{}")
-    assert "holds a tokenizer already" in refused(*train_line(other, folder)[1:])
+    assert "has a tokenizer already" in refused(*train_line(other, folder)[1:])
     assert files_in(folder) == {"vocab.json": b"{}"}
     assert main(train_line(other, folder, "--overwrite")) == 0
     assert Tokenizer.load(folder).decode([0]) == "\0"
@@ -165,7 +165,7 @@ def test_train_replaces_nothing_unasked(trained, tmp_path, refused, capsys):
     [
         (["--vocab-size", "100"], "a vocabulary of 100 is too small"),
         (["--pattern", "gtp2"], "did you mean 'gpt2'?"),
-        (["--pattern", "("], "no regular expression"),
+        (["--pattern", "("], "not a regular expression"),
         (["--max-memory", "lots"], "'lots' is not a size"),
         (["--workers", "0"], "--workers 0"),
         (["--special-tokens", ""], "a special token is empty"),
@@ -237,7 +237,7 @@ def test_encode_writes_a_token_file(trained, text, tmp_path, printed):
     assert f"{len(ids):,} tokens" in shown
     assert f"({len(TEXT.encode()) / len(ids):.2f} bytes per token)" in shown
     assert json.loads((tmp_path / "text.tokens.json").read_text())["num_tokens"] == len(ids)
-    assert f"{out} was there" in printed("encode", trained, text, "--out", out)
+    assert f"{out} was up to date" in printed("encode", trained, text, "--out", out)
 
     arguments = shlex.split(shown.splitlines()[-1])
     assert printed(*arguments[arguments.index("tokenizer") + 1 :]) == TEXT
@@ -261,7 +261,7 @@ def test_encode_refuses(trained, text, tmp_path, refused, piped, monkeypatch):
 def test_encode_replaces_no_file_that_is_not_its_own(trained, text, tmp_path, refused):
     precious = tmp_path / "thesis.txt"
     precious.write_text("years of work")
-    assert "is no token file" in refused("encode", trained, text, "--out", precious)
+    assert "is not a token file" in refused("encode", trained, text, "--out", precious)
     assert files_in(tmp_path) == {"thesis.txt": b"years of work"}
 
 
@@ -309,9 +309,9 @@ def test_decode_refuses_the_tokens_of_another(trained, text, tmp_path, printed, 
 def test_numbers_cut_anywhere():
     text = " 12 345\n6  "
     for cut in range(len(text) + 1):
-        assert list(split_words([text[:cut], text[cut:]])) == ["12", "345", "6"]
-    assert list(split_words(list("12 3"))) == ["12", "3"]
-    assert list(split_words([])) == []
+        assert list(numbers_in([text[:cut], text[cut:]])) == ["12", "345", "6"]
+    assert list(numbers_in(list("12 3"))) == ["12", "3"]
+    assert list(numbers_in([])) == []
 
 
 # report
@@ -386,8 +386,8 @@ def test_hugging_face_reads_what_convert_writes(trained, tmp_path, printed):
 
 def test_convert_refuses(trained, tmp_path, refused):
     (tmp_path / "there.json").write_text("{}")
-    assert "is there already" in refused("convert", trained, tmp_path / "there.json")
-    assert "does not tell the format" in refused("convert", trained, tmp_path / "x.txt")
+    assert "the file exists already" in refused("convert", trained, tmp_path / "there.json")
+    assert "does not say which format" in refused("convert", trained, tmp_path / "x.txt")
     assert "no such file" in refused("convert", tmp_path / "absent", tmp_path / "x")
     ranks = tmp_path / "ranks.tiktoken"
     ranks.write_text("YQ== 0\n")

@@ -128,19 +128,19 @@ def test_counts_need_more_than_32_bits() -> None:
 
 
 @settings(deadline=None, max_examples=25)
-@given(text=TEXTS, num_parts=st.integers(1, 9))
-def test_the_parts_of_an_export_are_the_whole(text: str, num_parts: int) -> None:
-    """A word goes to the same part whatever else was counted: parts can be merged part by part."""
+@given(text=TEXTS, num_partitions=st.integers(1, 9))
+def test_the_parts_of_an_export_are_the_whole(text: str, num_partitions: int) -> None:
+    """A word's partition depends on the word alone, so that they can be merged one by one."""
     counter = WordCounter(Scanner("gpt2"))
     count(counter, text)
-    parts = [counter.export(part, num_parts) for part in range(num_parts)]
-    assert sum(map(len, parts)) == len(counter)
-    assert concatenate_counts(parts).to_dict() == expected(text, "gpt2")
+    partitions = [counter.export(partition, num_partitions) for partition in range(num_partitions)]
+    assert sum(map(len, partitions)) == len(counter)
+    assert concatenate_counts(partitions).to_dict() == expected(text, "gpt2")
     larger = WordCounter(Scanner("gpt2"))
     count(larger, " ".join(map(str, range(40_000))) + "\n")
     count(larger, text)
-    for part, words in enumerate(parts):
-        assert set(words.to_dict()) <= set(larger.export(part, num_parts).to_dict())
+    for partition, words in enumerate(partitions):
+        assert set(words.to_dict()) <= set(larger.export(partition, num_partitions).to_dict())
 
 
 def test_a_cleared_counter_begins_anew() -> None:

@@ -23,12 +23,14 @@ from trafo.tokenizer.formats.load import (
     save_as,
     save_folder,
 )
-from trafo.tokenizer.formats.spec import TokenizerParts, content_hash, with_special_tokens
+from trafo.tokenizer.formats.spec import TokenizerSpec, content_hash, with_special_tokens
 from trafo.tokenizer.formats.tiktoken import read_tiktoken, recover_merges, write_tiktoken
-from trafo.tokenizer.patterns import PATTERN_NAMES, pattern_regex
+from trafo.tokenizer.patterns import PATTERN_NAMES, pattern_regex, split_words
 from trafo.tokenizer.reference import encode_reference, train_bpe_reference
+from trafo.tokenizer.tokenizer import Tokenizer
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
+GPT2 = Path(__file__).parents[2] / "fixtures" / "gpt2"
 
 TRAINING = "She'll sell 1234 sea-shells, y'all!\n\n  Größe über 12 日本語 — don't.\t\r\n" * 3
 SPECIALS = ["<|endoftext|>", "<|début fin|>"]
@@ -41,15 +43,15 @@ TEXTS = st.text(
 )
 
 
-def trained(pattern: str = "gpt2", specials: list[str] = SPECIALS) -> TokenizerParts:
+def trained(pattern: str = "gpt2", specials: list[str] = SPECIALS) -> TokenizerSpec:
     vocab, merges = train_bpe_reference(TRAINING, 320, specials, pattern)
-    return with_special_tokens(TokenizerParts(vocab, merges, pattern=pattern), specials)
+    return with_special_tokens(TokenizerSpec(vocab, merges, pattern=pattern), specials)
 
 
-def encode(parts: TokenizerParts, text: str) -> list[int]:
-    specials = list(parts.special_tokens)
-    whole = parts.whole_words
-    return encode_reference(text, parts.vocab, parts.merges, specials, parts.pattern, whole)
+def encode(spec: TokenizerSpec, text: str) -> list[int]:
+    specials = list(spec.special_tokens)
+    whole = spec.whole_words
+    return encode_reference(text, spec.vocab, spec.merges, specials, spec.pattern, whole)
 
 
 # The byte alphabet
@@ -78,19 +80,19 @@ def test_byte_alphabet_is_that_of_tokenizers() -> None:
 
 
 def test_gpt2_round_trip(tmp_path: Path) -> None:
-    parts = trained()
-    write_gpt2(parts, tmp_path / "v.json", tmp_path / "m.txt")
-    assert read_gpt2(tmp_path / "v.json", tmp_path / "m.txt", SPECIALS) == parts
+    spec = trained()
+    write_gpt2(spec, tmp_path / "v.json", tmp_path / "m.txt")
+    assert read_gpt2(tmp_path / "v.json", tmp_path / "m.txt", SPECIALS) == spec
 
 
 def test_gpt2_files_load_in_tokenizers(tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
-    parts = trained(specials=[])
+    spec = trained(specials=[])
     vocab, merges = str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt")
-    write_gpt2(parts, vocab, merges)
+    write_gpt2(spec, vocab, merges)
     peer = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(vocab, merges))
     peer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    assert peer.encode(AWKWARD).ids == encode(parts, AWKWARD)
+    assert peer.encode(AWKWARD).ids == encode(spec, AWKWARD)
 
 
 BYTES = {to_printable(bytes([byte])): byte for byte in range(256)}
@@ -99,7 +101,11 @@ BYTES = {to_printable(bytes([byte])): byte for byte in range(256)}
 @pytest.mark.parametrize(
     ("vocab", "merges", "says"),
     [
-        ({**BYTES, "a b": 256}, "", r"vocab\.json, token 'a b': the character ' ' stands for no"),
+        (
+            {**BYTES, "a b": 256},
+            "",
+            r"vocab\.json, token 'a b': the character ' ' is not in the byte alphabet",
+        ),
         ({**BYTES, "ab": 65}, "", "the id 65 is also that of b'A'"),
         ({**BYTES, "ab": -1}, "", "-1 is not between"),
         ({**BYTES, "ab": 2**31}, "", "is not between"),
@@ -110,7 +116,7 @@ BYTES = {to_printable(bytes([byte])): byte for byte in range(256)}
         ({**BYTES, "ab": 256}, "a b\n\na b\n", r"line 3: the merge comes twice; .*line 1"),
         ({**BYTES, "ab": 256}, "a b c\n", "line 1: a merge needs two tokens"),
         ({**BYTES, "ab": 256}, "a \n", "line 1: a merge needs two tokens"),
-        ({**BYTES, "ab": 256}, "a 日\n", "'日' stands for no byte"),
+        ({**BYTES, "ab": 256}, "a 日\n", "'日' is not in the byte alphabet"),
     ],
 )
 def test_gpt2_errors_name_the_place(
@@ -127,7 +133,7 @@ def test_gpt2_errors_name_the_place(
     [
         (b'{"a": 1,\n "a": 2}', "'a' comes twice"),
         (b'{"a": 1,\n x}', "line 2, column 2: is not JSON"),
-        (b"[]", "no JSON object"),
+        (b"[]", "not a JSON object"),
         (b'{"\xff": 1}', "not UTF-8 at byte 2"),
     ],
 )
@@ -140,17 +146,17 @@ def test_json_errors_name_the_place(tmp_path: Path, content: bytes, says: str) -
 def test_gaps_in_ids_are_allowed(tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text(json.dumps({**BYTES, "ab": 1000}))
     (tmp_path / "merges.txt").write_text("a b\r\n")
-    parts = read_gpt2(tmp_path / "vocab.json", tmp_path / "merges.txt", ["<s>"])
-    assert encode(parts, "ab<s>") == [1000, 1001]
+    spec = read_gpt2(tmp_path / "vocab.json", tmp_path / "merges.txt", ["<s>"])
+    assert encode(spec, "ab<s>") == [1000, 1001]
 
 
 # tiktoken
 
 
 def test_tiktoken_round_trip(tmp_path: Path) -> None:
-    parts = trained("gpt4")
-    write_tiktoken(parts, tmp_path / "a.tiktoken")
-    assert read_tiktoken(tmp_path / "a.tiktoken", "gpt4", parts.special_tokens) == parts
+    spec = trained("gpt4")
+    write_tiktoken(spec, tmp_path / "a.tiktoken")
+    assert read_tiktoken(tmp_path / "a.tiktoken", "gpt4", spec.special_tokens) == spec
 
 
 @settings(deadline=None, max_examples=50)
@@ -164,15 +170,15 @@ def test_rank_files_load_in_tiktoken(tmp_path: Path) -> None:
     tiktoken = pytest.importorskip("tiktoken")
     from tiktoken.load import load_tiktoken_bpe
 
-    parts = trained("gpt4")
-    write_tiktoken(parts, tmp_path / "a.tiktoken")
+    spec = trained("gpt4")
+    write_tiktoken(spec, tmp_path / "a.tiktoken")
     peer = tiktoken.Encoding(
         "peer",
         pat_str=pattern_regex("gpt4"),
         mergeable_ranks=load_tiktoken_bpe(str(tmp_path / "a.tiktoken")),
-        special_tokens=parts.special_tokens,
+        special_tokens=spec.special_tokens,
     )
-    assert peer.encode(AWKWARD, allowed_special="all") == encode(parts, AWKWARD)
+    assert peer.encode(AWKWARD, allowed_special="all") == encode(spec, AWKWARD)
 
 
 def rank_lines(tokens: list[bytes]) -> bytes:
@@ -187,23 +193,23 @@ def test_tokens_that_no_merge_makes_stand_for_whole_words(tmp_path: Path) -> Non
     tokens = [*ALL_BYTES, b"ab", b"wxyz"]
     path = tmp_path / "a.tiktoken"
     path.write_bytes(rank_lines(tokens))
-    parts = read_tiktoken(path, "whitespace")
-    assert parts.whole_words
-    assert parts.merges == [(b"a", b"b")]
+    spec = read_tiktoken(path, "whitespace")
+    assert spec.whole_words
+    assert spec.merges == [(b"a", b"b")]
     ranks = {token: rank for rank, token in enumerate(tokens)}
     peer = tiktoken.Encoding("p", pat_str=r"\s+|\S+", mergeable_ranks=ranks, special_tokens={})
-    assert encode(parts, "wxyz ab wxyzab") == peer.encode("wxyz ab wxyzab")
-    write_tiktoken(parts, path)
+    assert encode(spec, "wxyz ab wxyzab") == peer.encode("wxyz ab wxyzab")
+    write_tiktoken(spec, path)
     assert path.read_bytes() == rank_lines(tokens)
     with pytest.raises(FormatError, match="made by no merge"):
-        write_tiktoken(replace(parts, whole_words=False), path)
+        write_tiktoken(replace(spec, whole_words=False), path)
 
 
 def test_merges_out_of_order_are_no_ranks(tmp_path: Path) -> None:
     vocab = dict(enumerate([*ALL_BYTES, b"ab", b"bc"]))
-    parts = TokenizerParts(vocab, [(b"b", b"c"), (b"a", b"b")])
+    spec = TokenizerSpec(vocab, [(b"b", b"c"), (b"a", b"b")])
     with pytest.raises(FormatError, match="not in the order of the ids"):
-        write_tiktoken(parts, tmp_path / "a.tiktoken")
+        write_tiktoken(spec, tmp_path / "a.tiktoken")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -237,31 +243,31 @@ def test_a_rank_file_of_unknown_name_needs_a_pattern(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pattern", [*PATTERN_NAMES, r"\d|[a-z]+"])
 def test_tokenizer_json_loads_in_tokenizers(tmp_path: Path, pattern: str) -> None:
     tokenizers = pytest.importorskip("tokenizers")
-    parts = trained(pattern)
+    spec = trained(pattern)
     path = tmp_path / "tokenizer.json"
-    write_huggingface(parts, path)
+    write_huggingface(spec, path)
     peer = tokenizers.Tokenizer.from_file(str(path))
-    assert content_hash(read_huggingface(path)) == content_hash(parts)
+    assert content_hash(read_huggingface(path)) == content_hash(spec)
 
     @settings(deadline=None, max_examples=60)
     @given(text=TEXTS)
     def same_ids(text: str) -> None:
-        ids = encode(parts, text)
+        ids = encode(spec, text)
         assert peer.encode(text).ids == ids
         assert peer.decode(ids, skip_special_tokens=False) == text
 
     same_ids()
-    assert peer.encode(AWKWARD).ids == encode(parts, AWKWARD)
+    assert peer.encode(AWKWARD).ids == encode(spec, AWKWARD)
 
 
 def test_special_tokens_keep_their_ids_in_tokenizers(tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     specials = {"<|far|>": 5000, "\n": 10, "<a>": 400}
-    parts = with_special_tokens(trained(specials=[]), specials)
-    write_huggingface(parts, tmp_path / "tokenizer.json")
+    spec = with_special_tokens(trained(specials=[]), specials)
+    write_huggingface(spec, tmp_path / "tokenizer.json")
     peer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert peer.encode("<a>x\n<|far|>").ids == [400, ord("x"), 10, 5000]
-    assert read_huggingface(tmp_path / "tokenizer.json") == parts
+    assert read_huggingface(tmp_path / "tokenizer.json") == spec
 
 
 def peer_trained(tokenizers: Any, pre_tokenizer: Any) -> Any:
@@ -288,9 +294,9 @@ def test_what_tokenizers_wrote_is_read(tmp_path: Path, pattern: str) -> None:
         steps = [pre.Split(tokenizers.Regex(pattern_regex(pattern)), "isolated"), byte_level]
     peer = peer_trained(tokenizers, pre.Sequence(steps))
     peer.save(str(tmp_path / "tokenizer.json"))
-    parts = load_any(tmp_path)
-    assert parts.pattern == ("gpt4" if pattern == "llama3" else pattern)
-    assert encode(parts, AWKWARD) == peer.encode(AWKWARD).ids
+    spec = load_any(tmp_path)
+    assert spec.pattern == ("gpt4" if pattern == "llama3" else pattern)
+    assert encode(spec, AWKWARD) == peer.encode(AWKWARD).ids
 
 
 def hugging_face_file(**changes: Any) -> dict[str, Any]:
@@ -374,20 +380,20 @@ def test_folder_round_trip(
     tmp_path: Path, specials: list[str], pattern: str, whole_words: bool
 ) -> None:
     vocab, merges = train_bpe_reference(TRAINING, 300 + len(specials), specials, "gpt2")
-    parts = with_special_tokens(TokenizerParts(vocab, merges), specials)
-    parts = replace(parts, pattern=pattern, whole_words=whole_words)
-    save_folder(parts, tmp_path / "new" / "tok", {"seconds": 1.5})
-    assert load_folder(tmp_path / "new" / "tok") == parts
-    assert load_any(tmp_path / "new" / "tok") == parts
+    spec = with_special_tokens(TokenizerSpec(vocab, merges), specials)
+    spec = replace(spec, pattern=pattern, whole_words=whole_words)
+    save_folder(spec, tmp_path / "new" / "tok", {"seconds": 1.5})
+    assert load_folder(tmp_path / "new" / "tok") == spec
+    assert load_any(tmp_path / "new" / "tok") == spec
     assert load_training_facts(tmp_path / "new" / "tok") == {"seconds": 1.5}
 
 
 def test_a_special_token_spelt_like_a_byte(tmp_path: Path) -> None:
-    parts = trained(specials=["a"])
-    assert parts.special_tokens == {"a": max(parts.vocab)}
+    spec = trained(specials=["a"])
+    assert spec.special_tokens == {"a": max(spec.vocab)}
     save_folder(trained(), tmp_path)
-    save_folder(parts, tmp_path)
-    assert load_folder(tmp_path) == parts
+    save_folder(spec, tmp_path)
+    assert load_folder(tmp_path) == spec
     assert not (tmp_path / "tokenizer.json").exists()  # where it would become id 97
 
 
@@ -426,30 +432,30 @@ def test_other_versions_of_trafo_json(tmp_path: Path, change: dict[str, Any], sa
 
 
 def test_hash_is_the_same_however_it_was_loaded(tmp_path: Path) -> None:
-    parts = trained("gpt4")
+    spec = trained("gpt4")
     for file_format, name in [
         ("trafo", "a"),
         ("huggingface", "b.json"),
         ("tiktoken", "c.tiktoken"),
     ]:
-        save_as(parts, tmp_path / name, file_format)  # type: ignore[arg-type]
+        save_as(spec, tmp_path / name, file_format)  # type: ignore[arg-type]
         assert detect_format(tmp_path / name) == file_format
-        specials = parts.special_tokens
+        specials = spec.special_tokens
         loaded = load_any(tmp_path / name, pattern="gpt4", special_tokens=specials)
-        assert content_hash(loaded) == content_hash(parts)
-    assert content_hash(replace(parts, pattern=pattern_regex("gpt4"))) == content_hash(parts)
+        assert content_hash(loaded) == content_hash(spec)
+    assert content_hash(replace(spec, pattern=pattern_regex("gpt4"))) == content_hash(spec)
 
 
 def test_hash_differs_with_every_part() -> None:
-    parts = trained()
+    spec = trained()
     others = [
-        parts,
-        replace(parts, pattern="gpt4"),
-        replace(parts, whole_words=True),
-        replace(parts, merges=parts.merges[:-1]),
-        replace(parts, merges=parts.merges[::-1]),
-        replace(parts, special_tokens={}),
-        replace(parts, vocab={**parts.vocab, 1000: b"x"}),
+        spec,
+        replace(spec, pattern="gpt4"),
+        replace(spec, whole_words=True),
+        replace(spec, merges=spec.merges[:-1]),
+        replace(spec, merges=spec.merges[::-1]),
+        replace(spec, special_tokens={}),
+        replace(spec, vocab={**spec.vocab, 1000: b"x"}),
     ]
     assert len({content_hash(other) for other in others}) == len(others)
 
@@ -458,14 +464,14 @@ def test_hash_differs_with_every_part() -> None:
 
 
 def test_detection_and_its_errors(tmp_path: Path) -> None:
-    parts = trained()
-    save_as(parts, tmp_path / "gpt2", "gpt2")
+    spec = trained()
+    save_as(spec, tmp_path / "gpt2", "gpt2")
     assert detect_format(tmp_path / "gpt2") == "gpt2"
     assert load_any(tmp_path / "gpt2").special_tokens == {
-        "<|endoftext|>": parts.special_tokens["<|endoftext|>"]
+        "<|endoftext|>": spec.special_tokens["<|endoftext|>"]
     }
     assert load_any(tmp_path / "gpt2", special_tokens=[]).special_tokens == {}
-    save_as(parts, tmp_path / "t.model", "tiktoken")
+    save_as(spec, tmp_path / "t.model", "tiktoken")
     assert detect_format(tmp_path / "t.model") == "tiktoken"
     for path, says in [("absent", "no such file"), ("empty", "no tokenizer"), ("x.txt", "knows")]:
         (tmp_path / "empty").mkdir(exist_ok=True)
@@ -489,37 +495,64 @@ def test_an_unwritable_place_is_a_clear_error(tmp_path: Path) -> None:
 # Real files
 
 
+def gpt2_cases() -> list[tuple[str, list[int]]]:
+    """Texts, and the ids that tiktoken gives for them."""
+    return [(case["text"], case["ids"]) for case in json.loads((GPT2 / "ids.json").read_text())]
+
+
+def test_texts_get_the_ids_of_gpt2() -> None:
+    spec = load_any(GPT2)
+    ours = Tokenizer.from_spec(spec)
+    for text, ids in gpt2_cases():
+        assert ours.encode(text) == ids
+        assert ours.decode(ids) == text
+        assert encode(spec, text) == ids  # by the reference
+
+
+@pytest.mark.skipif(not (DATA / "gpt2").exists(), reason="needs shared/data")
+def test_the_small_files_have_every_merge_that_their_texts_could_use() -> None:
+    """So that equal ids are no accident."""
+    whole, small = load_any(DATA / "gpt2"), load_any(GPT2)
+    texts = [part for text, _ in gpt2_cases() for part in text.split("<|endoftext|>")]
+    words = {word.encode() for text in texts for word in split_words(text)}
+    usable = [pair for pair in whole.merges if any(b"".join(pair) in word for word in words)]
+    assert small.merges == usable
+    assert small.vocab.items() <= whole.vocab.items()
+    ours = Tokenizer.from_spec(whole)
+    assert [ours.encode(text) for text, _ in gpt2_cases()] == [ids for _, ids in gpt2_cases()]
+
+
 @pytest.mark.skipif(not (DATA / "gpt2").exists(), reason="needs shared/data")
 def test_gpt2s_own_files_give_tiktokens_ids(tmp_path: Path) -> None:
     tiktoken = pytest.importorskip("tiktoken")
     shutil.copytree(DATA / "gpt2", tmp_path / "gpt2")
-    parts = load_any(tmp_path / "gpt2")
-    assert (len(parts.vocab), len(parts.merges)) == (50257, 50000)
+    spec = load_any(tmp_path / "gpt2")
+    assert (len(spec.vocab), len(spec.merges)) == (50257, 50000)
     peer = tiktoken.Encoding(
         "peer",
         pat_str=pattern_regex("gpt2"),
-        mergeable_ranks=parts.ordinary_tokens(),
-        special_tokens=parts.special_tokens,
+        mergeable_ranks=spec.ordinary_tokens(),
+        special_tokens=spec.special_tokens,
     )
-    assert encode(parts, AWKWARD) == peer.encode(AWKWARD, allowed_special={"<|endoftext|>"})
-    assert recover_merges(parts.ordinary_tokens()) == (parts.merges, True)
+    assert encode(spec, AWKWARD) == peer.encode(AWKWARD, allowed_special={"<|endoftext|>"})
+    assert recover_merges(spec.ordinary_tokens()) == (spec.merges, True)
 
 
 @pytest.mark.skipif(not (DATA / "cl100k").exists(), reason="needs shared/data")
 def test_cl100k_gives_tiktokens_ids_in_both_spellings_of_its_pattern() -> None:
     tiktoken = pytest.importorskip("tiktoken")
-    parts = load_any(DATA / "cl100k" / "cl100k_base.tiktoken")
-    assert parts.pattern == "gpt4"
-    assert not parts.whole_words
+    spec = load_any(DATA / "cl100k" / "cl100k_base.tiktoken")
+    assert spec.pattern == "gpt4"
+    assert not spec.whole_words
     # As tiktoken 0.14 spells it; see the remark in patterns.py.
     spelling = (
         r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
         r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
     )
-    ranks = parts.ordinary_tokens()
+    ranks = spec.ordinary_tokens()
     peer = tiktoken.Encoding(
-        "peer", pat_str=spelling, mergeable_ranks=ranks, special_tokens=parts.special_tokens
+        "peer", pat_str=spelling, mergeable_ranks=ranks, special_tokens=spec.special_tokens
     )
     endings = ["x \n  ", "x\n\t\r \n ", "\u3000\n\n  \u3000"]
     for text in [AWKWARD, *endings]:
-        assert encode(parts, text) == peer.encode(text, allowed_special="all")
+        assert encode(spec, text) == peer.encode(text, allowed_special="all")

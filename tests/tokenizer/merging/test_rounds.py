@@ -33,10 +33,11 @@ def reference(counts: Counts, num_merges: int) -> list[Pair]:
     return train_bpe_reference(text, 256 + num_merges, [], r"\S+|\s")[1]
 
 
-def as_parts(counts: Counts, num_parts: int) -> list[WordCounts]:
+def as_partitions(counts: Counts, num_partitions: int) -> list[WordCounts]:
     words = list(counts)
     return [
-        word_counts({word: counts[word] for word in words[i::num_parts]}) for i in range(num_parts)
+        word_counts({word: counts[word] for word in words[i::num_partitions]})
+        for i in range(num_partitions)
     ]
 
 
@@ -53,17 +54,17 @@ WORDS = st.text("aabbcdé", min_size=1, max_size=12).map(str.encode)
 @given(
     counts=st.dictionaries(WORDS, st.integers(1, 40), max_size=40),
     num_merges=st.integers(0, 40),
-    num_parts=st.integers(1, 3),
+    num_partitions=st.integers(1, 3),
     max_memory=st.sampled_from([4096, 10_000, 20_000, 60_000, 10**6]),
 )
 def test_equals_the_reference(
-    counts: Counts, num_merges: int, num_parts: int, max_memory: int
+    counts: Counts, num_merges: int, num_partitions: int, max_memory: int
 ) -> None:
-    parts = as_parts(counts, num_parts)
+    partitions = as_partitions(counts, num_partitions)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(merge_rounds, "_FIXED_BYTES", 0)
         patch.setattr(merge_rounds, "_BYTES_PER_MERGE", 0)
-        merges = merge_in_rounds(lambda: parts, num_merges, max_memory)
+        merges = merge_in_rounds(lambda: partitions, num_merges, max_memory)
     assert merges == reference(counts, num_merges)
 
 
@@ -105,8 +106,8 @@ def test_from_plenty_of_memory_to_hardly_any(monkeypatch: pytest.MonkeyPatch, sh
     calls.watch(monkeypatch)
     needed = merge_rounds.merging_memory(sum(map(len, counts)), len(counts), 300)
     told: list[int] = []
-    parts = as_parts(counts, 4)
-    assert merge_in_rounds(lambda: parts, 300, int(share * needed), told.append) == whole
+    partitions = as_partitions(counts, 4)
+    assert merge_in_rounds(lambda: partitions, 300, int(share * needed), told.append) == whole
     assert sum(told) == 300  # for the progress bar
     assert calls.most_words <= max(1, share) * len(counts)
     if share == 2:
@@ -129,9 +130,9 @@ def test_counts_beyond_32_bits() -> None:
     """A corpus of terabytes: no array may be as long as a count is large."""
     counts = {word: 3_000_000_000_000 + count for word, count in many_words(2000).items()}
     whole = Merger(word_counts(counts), 50).run()
-    parts = as_parts(counts, 3)
+    partitions = as_partitions(counts, 3)
     for max_memory in (100_000, 400_000):
-        assert merge_in_rounds(lambda: parts, 50, max_memory) == whole
+        assert merge_in_rounds(lambda: partitions, 50, max_memory) == whole
 
 
 @settings(deadline=None, max_examples=300)
@@ -149,11 +150,11 @@ def test_buckets_that_many_pairs_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """Upper bounds that are far too high cost passes, not the right result."""
     counts = many_words(3000)
     expected = Merger(word_counts(counts), 60).run()
-    parts = as_parts(counts, 2)
+    partitions = as_partitions(counts, 2)
     calls = Calls()
     calls.watch(monkeypatch)
     # 1,024 buckets, the least there are; some hundred bytes of room for words.
-    assert merge_in_rounds(lambda: parts, 60, 130_000) == expected
+    assert merge_in_rounds(lambda: partitions, 60, 130_000) == expected
     assert calls["passes"] > 0
 
 
@@ -164,13 +165,13 @@ def test_hardly_any_room_to_count_pairs(monkeypatch: pytest.MonkeyPatch) -> None
     expected = Merger(word_counts(counts), 20).run()
     monkeypatch.setattr(merge_passes, "_BYTES_PER_PAIR", 1 << 20)
     monkeypatch.setattr(merge_passes, "_FEWEST_PAIRS", 40)
-    parts = as_parts(counts, 2)
-    assert merge_in_rounds(lambda: parts, 20, 130_000) == expected
+    partitions = as_partitions(counts, 2)
+    assert merge_in_rounds(lambda: partitions, 20, 130_000) == expected
     monkeypatch.setattr(merge_rounds, "merges_by_passing", lambda *_: [])
-    with pytest.raises(InputError, match=r"130 kB of memory are too little.*allow 260 kB"):
-        merge_in_rounds(lambda: parts, 20, 130_000)
+    with pytest.raises(InputError, match=r"130 kB of memory are not enough.*allow 260 kB"):
+        merge_in_rounds(lambda: partitions, 20, 130_000)
 
 
 def test_no_words() -> None:
     assert merge_in_rounds(lambda: [], 10, 1 << 20) == []
-    assert merge_in_rounds(lambda: as_parts({b"a": 3, b"b": 1}, 1), 10, 1 << 20) == []
+    assert merge_in_rounds(lambda: as_partitions({b"a": 3, b"b": 1}, 1), 10, 1 << 20) == []

@@ -13,7 +13,7 @@ import pytest
 import tiktoken
 
 from trafo.errors import InputError
-from trafo.tokenizer.formats.spec import TokenizerParts
+from trafo.tokenizer.formats.spec import TokenizerSpec
 from trafo.tokenizer.patterns import PATTERN_NAMES
 from trafo.tokenizer.report import measure
 from trafo.tokenizer.report.facts import Totals
@@ -186,7 +186,7 @@ def test_every_character_has_a_kind():
 def test_the_bytes_that_utf8_never_uses():
     never = {i for i in range(256) if not occurs_in_utf8(bytes([i]))}
     assert never == {0xC0, 0xC1, *range(0xF5, 0x100)}
-    assert set(unreachable_tokens(bytes_only().parts)) == never
+    assert set(unreachable_tokens(bytes_only().spec)) == never
 
 
 def test_fragments_of_characters_occur():
@@ -198,48 +198,44 @@ def test_fragments_of_characters_occur():
         assert not occurs_in_utf8(wrong)
 
 
-def tokenizer_with(*merges: tuple[bytes, bytes], extra: bytes = b"", **changes) -> TokenizerParts:
+def tokenizer_with(*merges: tuple[bytes, bytes], extra: bytes = b"", **changes) -> TokenizerSpec:
     tokens = [bytes([i]) for i in range(256)] + [left + right for left, right in merges]
     tokens += [extra] if extra else []
-    return TokenizerParts(dict(enumerate(tokens)), list(merges), **changes)
+    return TokenizerSpec(dict(enumerate(tokens)), list(merges), **changes)
 
 
-def reasons(parts: TokenizerParts) -> dict[bytes, str]:
+def reasons(spec: TokenizerSpec) -> dict[bytes, str]:
     return {
-        parts.vocab[i]: why
-        for i, why in unreachable_tokens(parts).items()
-        if len(parts.vocab[i]) > 1
+        spec.vocab[i]: why for i, why in unreachable_tokens(spec).items() if len(spec.vocab[i]) > 1
     }
 
 
 def test_a_token_that_other_merges_prevent():
     # `bc` comes first, so that `ab` + `c` never meet.
-    parts = tokenizer_with((b"b", b"c"), (b"a", b"b"), (b"ab", b"c"))
-    assert reasons(parts) == {b"abc": "not made by the merges"}
-    assert 258 not in Tokenizer.from_parts(parts).encode("abc abcabc xabcx")
+    spec = tokenizer_with((b"b", b"c"), (b"a", b"b"), (b"ab", b"c"))
+    assert reasons(spec) == {b"abc": "not made by the merges"}
+    assert 258 not in Tokenizer.from_spec(spec).encode("abc abcabc xabcx")
 
 
 def test_a_token_that_no_merge_makes():
-    parts = tokenizer_with(extra=b"xyz")
-    assert reasons(parts) == {b"xyz": "not made by the merges"}
+    spec = tokenizer_with(extra=b"xyz")
+    assert reasons(spec) == {b"xyz": "not made by the merges"}
     whole_words = tokenizer_with(extra=b"xyz", whole_words=True)
     assert reasons(whole_words) == {}
-    assert Tokenizer.from_parts(whole_words).encode("xyz") == [256]
+    assert Tokenizer.from_spec(whole_words).encode("xyz") == [256]
 
 
 def test_a_token_that_the_pattern_cuts():
-    parts = tokenizer_with((b"a", b" "), (b"\n", b" "), (b" ", b"a"))
-    assert reasons(parts) == {b"a ": "cut by the pattern"}
+    spec = tokenizer_with((b"a", b" "), (b"\n", b" "), (b" ", b"a"))
+    assert reasons(spec) == {b"a ": "cut by the pattern"}
     # gpt4 takes white space up to the last line end as one word, so `\n ` can stand in one.
     assert reasons(tokenizer_with((b"\n", b" "), pattern="gpt4")) == {}
-    assert 256 in Tokenizer.from_parts(tokenizer_with((b"\n", b" "), pattern="gpt4")).encode(
-        "\n \n"
-    )
+    assert 256 in Tokenizer.from_spec(tokenizer_with((b"\n", b" "), pattern="gpt4")).encode("\n \n")
 
 
 def test_reachable_tokens_are_reached(tokenizer):
     """All that training made, but for the 13 bytes, comes out of its own bytes."""
-    unreachable = set(unreachable_tokens(tokenizer.parts))
+    unreachable = set(unreachable_tokens(tokenizer.spec))
     for i, token in tokenizer.vocab.items():
         try:
             text = token.decode()
@@ -253,9 +249,9 @@ def test_no_pattern_cuts_what_training_joined(tmp_path, pattern):
     """A pair is only counted inside a word, so every merge fits into one."""
     path = tmp_path / "text.txt"
     path.write_text("I'll we're they've d's IT'S x\n\n  \n y 1234 !!\n/\t\u00a0z A'll\r\n\r\n" * 3)
-    parts = TokenizerParts(*train_bpe(path, 500, pattern=pattern), pattern=pattern)
-    assert len(parts.merges) > 15
-    assert "cut by the pattern" not in unreachable_tokens(parts).values()
+    spec = TokenizerSpec(*train_bpe(path, 500, pattern=pattern), pattern=pattern)
+    assert len(spec.merges) > 15
+    assert "cut by the pattern" not in unreachable_tokens(spec).values()
 
 
 @pytest.mark.parametrize(

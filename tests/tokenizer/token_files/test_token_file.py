@@ -143,7 +143,7 @@ def test_a_missing_part(path: Path, missing: type[Path]) -> None:
 
 def test_without_a_manifest_it_is_not_finished(path: Path, tmp_path: Path) -> None:
     manifest_path(path).unlink()
-    with pytest.raises(InputError, match="no finished token file"):
+    with pytest.raises(InputError, match="not a finished token file"):
         TokenFile.open(path)
     with pytest.raises(InputError, match="no such file"):
         TokenFile.open(tmp_path / "absent")
@@ -155,7 +155,7 @@ def test_without_a_manifest_it_is_not_finished(path: Path, tmp_path: Path) -> No
 )
 def test_a_manifest_that_is_none(path: Path, garbage: bytes) -> None:
     manifest_path(path).write_bytes(garbage)
-    with pytest.raises(FormatError, match=r"tokens\.json: is no manifest"):
+    with pytest.raises(FormatError, match=r"tokens\.json: is not a manifest"):
         TokenFile.open(path)
 
 
@@ -180,5 +180,5 @@ def test_a_manifest_that_is_none(path: Path, garbage: bytes) -> None:
 def test_a_manifest_with_a_wrong_field(path: Path, field: str, value: object) -> None:
     about = json.loads(manifest_path(path).read_text())
     manifest_path(path).write_text(json.dumps(about | {field: value}))
-    with pytest.raises(FormatError, match=r"tokens\.json: is no manifest"):
+    with pytest.raises(FormatError, match=r"tokens\.json: is not a manifest"):
         TokenFile.open(path)

@@ -11,7 +11,7 @@ from trafo.checkpoint.convert.gguf_reader import GGUF
 from trafo.checkpoint.model_tokenizer import Markers, ModelTokenizer
 from trafo.errors import ConfigError, TrafoError
 from trafo.tokenizer.formats.byte_alphabet import from_printable, to_printable
-from trafo.tokenizer.formats.spec import END_OF_TEXT, TokenizerParts
+from trafo.tokenizer.formats.spec import END_OF_TEXT, TokenizerSpec
 from trafo.tokenizer.tokenizer import Tokenizer
 
 # llama.cpp's names for the ways of cutting text into words; it knows no others.
@@ -61,7 +61,7 @@ def write_tokenizer(
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
     writer.add_token_merges([f"{to_printable(a)} {to_printable(b)}" for a, b in tokenizer.merges])
-    writer.add_bool(_WHOLE_WORDS, tokenizer.parts.whole_words)
+    writer.add_bool(_WHOLE_WORDS, tokenizer.spec.whole_words)
     writer.add_add_bos_token(False)
     end = tokenizer.special_tokens.get(END_OF_TEXT)
     if end is not None:
@@ -86,7 +86,7 @@ def read_tokenizer(file: GGUF) -> ModelTokenizer:
         raise file.refusal(f"its tokenizer is damaged: {error}") from None
 
 
-def _read_parts(file: GGUF) -> tuple[TokenizerParts, set[int]]:
+def _read_parts(file: GGUF) -> tuple[TokenizerSpec, set[int]]:
     """The tokenizer, and which of its special tokens are control tokens."""
     pre = file.text("tokenizer.ggml.pre", "gpt-2")
     if pre not in _PATTERNS:
@@ -104,10 +104,10 @@ def _read_parts(file: GGUF) -> tuple[TokenizerParts, set[int]]:
     merges = [(from_printable(left), from_printable(right)) for left, right in pairs]
     whole_words = file.get(_WHOLE_WORDS)
     whole_words = pre in _LLAMA3 if whole_words is None else bool(whole_words)
-    return TokenizerParts(vocab, merges, specials, _PATTERNS[pre], whole_words), controls
+    return TokenizerSpec(vocab, merges, specials, _PATTERNS[pre], whole_words), controls
 
 
-def _read_markers(file: GGUF, parts: TokenizerParts, controls: set[int]) -> Markers:
+def _read_markers(file: GGUF, parts: TokenizerSpec, controls: set[int]) -> Markers:
     """By its keys; a file without them has what is usual."""
     keys = ("eos", "eot", "eom")
     named = (file.get(f"tokenizer.ggml.{key}_token_id") for key in keys)

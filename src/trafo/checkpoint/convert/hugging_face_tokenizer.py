@@ -12,10 +12,10 @@ from typing import Any
 from trafo.checkpoint.model_tokenizer import Markers
 from trafo.tokenizer.formats.huggingface import write_huggingface
 from trafo.tokenizer.formats.json_files import read_json, write_json
-from trafo.tokenizer.formats.spec import END_OF_TEXT, TokenizerParts
+from trafo.tokenizer.formats.spec import END_OF_TEXT, TokenizerSpec
 
 
-def write_tokenizer(parts: TokenizerParts, folder: Path) -> dict[str, int]:
+def write_tokenizer(parts: TokenizerSpec, folder: Path) -> dict[str, int]:
     """The files that `AutoTokenizer` and `generate` ask for; what config.json says of it."""
     write_huggingface(parts, folder / "tokenizer.json")
     about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
@@ -29,7 +29,7 @@ def write_tokenizer(parts: TokenizerParts, folder: Path) -> dict[str, int]:
     return ids
 
 
-def read_markers(folder: Path, parts: TokenizerParts) -> Markers:
+def read_markers(folder: Path, parts: TokenizerSpec) -> Markers:
     """Which tokens begin and end a text, by all files that say something about it."""
     specials = parts.special_tokens
     about = _read(folder / "tokenizer_config.json")

@@ -14,7 +14,7 @@ from trafo.errors import ConfigError, FormatError
 
 if TYPE_CHECKING:
     from trafo.tokenizer.formats.load import Format
-    from trafo.tokenizer.formats.spec import TokenizerParts
+    from trafo.tokenizer.formats.spec import TokenizerSpec
 
 # Each kind of word that a split pattern knows, and many scripts.
 SAMPLE = """The quick brown fox can't jump over 12,345.67 lazy dogs; WE'LL see, they've said!
@@ -26,7 +26,7 @@ Zażółć gęślą jaźń. Ὦ ξεῖν\u2019, ἀγγέλλειν. Съешь
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Read a tokenizer in one format, write it in another, and see that it still does the same."""
+    """Convert a tokenizer to another format, and check that it still gives the same ids."""
 
     tokenizer: TokenizerPath
     """a folder or file in any format that trafo reads"""
@@ -36,13 +36,13 @@ class Options:
         Literal["trafo", "gpt2", "huggingface", "tiktoken"] | None,
         arg(metavar="{trafo,gpt2,huggingface,tiktoken}"),
     ] = None
-    """the format; if not given, OUT tells: x.json, x.tiktoken, or a folder of trafo's own"""
+    """the format; by default from OUT: x.json, x.tiktoken, or a folder in trafo's own format"""
     pattern: OptionalString = None
-    """how text is split into words, for formats that do not say it: a name or a regex"""
+    """split pattern, for formats that do not say it: a name or a regular expression"""
     special_tokens: Strings = ()
     """special tokens to add"""
     overwrite: bool = False
-    """replace what is already there"""
+    """replace what exists"""
 
 
 def run(options: Options) -> None:
@@ -54,7 +54,7 @@ def run(options: Options) -> None:
     to = options.to or _format_by_name(options.out)
     if not options.overwrite:
         refuse_to_replace(options.out)
-    parts = load_any(
+    spec = load_any(
         options.tokenizer,
         pattern=options.pattern,
         special_tokens=options.special_tokens or None,
@@ -62,12 +62,12 @@ def run(options: Options) -> None:
     with TemporaryDirectory() as folder:
         # Under another name: a reader that knows cl100k_base by its name proves nothing.
         trial = Path(folder, "trial").with_suffix(".json" if to == "huggingface" else "")
-        save_as(parts, trial, to)
-        _check_same(parts, trial, to)
-    save_as(parts, options.out, to)
+        save_as(spec, trial, to)
+        _check_same(spec, trial, to)
+    save_as(spec, options.out, to)
     formats = f"{detect_format(options.tokenizer)} -> {to}"
-    show(f"{options.out}: {formats}, {len(parts.vocab):,} tokens, read back with the same ids")
-    for line in _unsaid(parts, to):
+    show(f"{options.out}: {formats}, {len(spec.vocab):,} tokens, read back with the same ids")
+    for line in _unsaid(spec, to):
         show(line)
 
 
@@ -75,32 +75,32 @@ def _format_by_name(out: Path) -> Format:
     formats: dict[str, Format] = {".json": "huggingface", ".tiktoken": "tiktoken", "": "trafo"}
     if out.suffix not in formats:
         raise ConfigError(
-            f"{out.name!r} does not tell the format",
+            f"{out.name!r} does not say which format",
             hint="add --to trafo, gpt2, huggingface or tiktoken",
         )
     return formats[out.suffix]
 
 
-def _check_same(parts: TokenizerParts, path: Path, to: Format) -> None:
+def _check_same(spec: TokenizerSpec, path: Path, to: Format) -> None:
     """Read the new files and compare the ids of a sample that also holds the special tokens."""
     from trafo.tokenizer.formats.load import load_any
     from trafo.tokenizer.tokenizer import Tokenizer
 
-    again = load_any(path, pattern=parts.pattern, special_tokens=parts.special_tokens)
-    sample = SAMPLE + SAMPLE.join(parts.special_tokens)
-    if Tokenizer.from_parts(again).encode(sample) != Tokenizer.from_parts(parts).encode(sample):
+    again = load_any(path, pattern=spec.pattern, special_tokens=spec.special_tokens)
+    sample = SAMPLE + SAMPLE.join(spec.special_tokens)
+    if Tokenizer.from_spec(again).encode(sample) != Tokenizer.from_spec(spec).encode(sample):
         raise FormatError(
-            f"read back from {to}, this tokenizer gives other ids",
+            f"read back from {to}, this tokenizer gives different ids",
             hint="choose another format; trafo's own holds everything",
         )
 
 
-def _unsaid(parts: TokenizerParts, to: Format) -> list[str]:
-    """What the format has no place for and whoever reads it must know."""
+def _unsaid(spec: TokenizerSpec, to: Format) -> list[str]:
+    """What the format leaves out, though a reader must know it."""
     if to not in ("gpt2", "tiktoken"):
         return []
-    lines = [f"not in this format: the pattern, {parts.pattern}"]
-    if parts.special_tokens:
-        named = ", ".join(f"{token} = {i}" for token, i in parts.special_tokens.items())
+    lines = [f"not in this format: the pattern, {spec.pattern}"]
+    if spec.special_tokens:
+        named = ", ".join(f"{token} = {i}" for token, i in spec.special_tokens.items())
         lines.append(f"not in this format: the special tokens, {named}")
     return lines

@@ -21,9 +21,9 @@ _IDS_AT_ONCE = 1 << 18
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Turn ids back into text: those named, those on stdin, or those of a token file.
+    """Decode ids: those given, those on stdin, or those of a token file.
 
-    What is no valid UTF-8, because ids begin or end inside a character, becomes U+FFFD.
+    What is not valid UTF-8, because ids begin or end inside a character, becomes U+FFFD.
     """
 
     tokenizer: TokenizerPath
@@ -51,7 +51,7 @@ def run(options: Options) -> None:
     elif options.ids:  # all of them are good before anything is written
         write_text([tokenizer.decode(list(map(parse_id, options.ids)))])
     else:
-        write_text(tokenizer.decode_stream(map(parse_id, _words_on_stdin())))
+        write_text(tokenizer.decode_stream(map(parse_id, _numbers_on_stdin())))
 
 
 def parse_id(word: str) -> int:
@@ -61,19 +61,21 @@ def parse_id(word: str) -> int:
     return int(word)
 
 
-def _words_on_stdin() -> Iterator[str]:
+def _numbers_on_stdin() -> Iterator[str]:
     from trafo.cli.tokenizer.pipes import is_interactive, stdin_text
 
     if is_interactive():
-        raise InputError("there are no ids", hint="name them, pipe them in, or give --tokens")
-    return split_words(stdin_text())
+        raise InputError(
+            "there are no ids", hint="give them as arguments, pipe them in, or give --tokens"
+        )
+    return numbers_in(stdin_text())
 
 
-def split_words(pieces: Iterable[str]) -> Iterator[str]:
-    """What white space parts, in a text that comes in pieces."""
+def numbers_in(texts: Iterable[str]) -> Iterator[str]:
+    """What white space separates in texts that belong together; a number may go on in the next."""
     unfinished = ""
-    for piece in pieces:
-        *whole, unfinished = (unfinished + piece + ".").split()
+    for text in texts:
+        *whole, unfinished = (unfinished + text + ".").split()
         unfinished = unfinished[:-1]
         yield from whole
     if unfinished:
@@ -81,7 +83,7 @@ def split_words(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def _decode_file(tokenizer: Tokenizer, path: Path) -> Iterator[str]:
-    """The text of a token file, piece by piece."""
+    """The text of a token file, some ids at a time."""
     from trafo.tokenizer.token_files.token_file import TokenFile
 
     ids = TokenFile.open(path, tokenizer.hash).ids

@@ -31,10 +31,10 @@ _IDS_PER_WRITE = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Turn text into ids: files into a token file, or one text into a line of numbers.
+    """Encode text: files into a token file, or one text into a line of ids.
 
-    Files need --out; the same command finishes what was interrupted. Without files, the ids of
-    --text, or of the text on stdin, are printed.
+    Files need --out; run the same command again to resume after an interruption. Without files,
+    the ids of --text, or of the text on stdin, are printed.
     """
 
     tokenizer: TokenizerPath
@@ -46,15 +46,15 @@ class Options:
     text: OptionalString = None
     """a text to encode, instead of files"""
     special: SpecialPolicy = "allow"
-    """special tokens in the text: become their ids, are ignored (plain text), or are refused"""
+    """special tokens in the text: allow (encode as special), ignore (as plain text), or refuse"""
     end_of_document: OptionalString = None
     """a special token to write after each file or record"""
     workers: OptionalInt = None
-    """threads; all cores by default"""
+    """number of threads; all cores by default"""
     field: str = "text"
-    """where the text is in JSON lines and Parquet"""
+    """field or column that has the text in JSON lines and Parquet"""
     errors: Errors = "strict"
-    """what to do where text is not UTF-8: stop, or read U+FFFD"""
+    """where text is not UTF-8: strict stops, replace reads U+FFFD"""
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
@@ -67,7 +67,7 @@ class Options:
                 hint="say where the token file goes, or pipe one text in to see its ids",
             )
         if self.out is not None and not self.files:
-            raise ConfigError("--out is for files, and none were given", hint="name them before it")
+            raise ConfigError("--out is for files, but none were given", hint="name them before it")
 
 
 def run(options: Options) -> None:
@@ -84,12 +84,12 @@ def run(options: Options) -> None:
 
 
 def _refuse_other_files(out: Path) -> None:
-    """A token file may be made anew; anything else at that place was not meant."""
+    """A token file may be replaced; any other file was surely not meant."""
     from trafo.tokenizer.token_files.token_file import manifest_path
 
     if out.exists() and not manifest_path(out).exists():
         raise StorageError(
-            "is there and is no token file", where=str(out), hint="give another name for --out"
+            "exists and is not a token file", where=str(out), hint="give another name for --out"
         )
 
 
@@ -118,7 +118,7 @@ def _write_token_file(tokenizer: Tokenizer, options: Options, out: Path) -> None
         f"({ratio:.2f} bytes per token), {about.num_documents:,} documents, {about.dtype}"
     )
     is_new = _time_of_change(out) != before
-    done = f"written to {out} in {format_duration(seconds)}" if is_new else f"{out} was there"
+    done = f"written to {out} in {format_duration(seconds)}" if is_new else f"{out} was up to date"
     show(f"{done}; back to text with")
     show(f"  {command('tokenizer', 'decode', options.tokenizer, '--tokens', out)}")
 

@@ -1,4 +1,4 @@
-"""What is already where a tokenizer shall be written, and whether it may be replaced."""
+"""What is already where a tokenizer is to be written, and whether it may be replaced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FILES = ("trafo.json", "tokenizer.json", "vocab.json", "merges.txt")
 def refuse_to_replace(path: Path) -> None:
     """Raise if there is a file, or a folder that holds a tokenizer."""
     if path.is_file() or any((path / name).exists() for name in _FILES):
-        kind = "the file is there" if path.is_file() else "holds a tokenizer"
+        kind = "the file exists" if path.is_file() else "has a tokenizer"
         raise StorageError(
             f"{kind} already", where=str(path), hint="--overwrite replaces it, or give another name"
         )
@@ -25,7 +25,7 @@ def refuse_to_replace(path: Path) -> None:
 def refuse_other_training(folder: Path, facts: Mapping[str, Any]) -> None:
     """Raise if the folder's tokenizer was not trained as `facts` says, but for its size.
 
-    What a training that was interrupted left is no obstacle to the same training.
+    What an interrupted training left does not prevent the same training.
     """
     from trafo.tokenizer.formats.load import load_training_facts
 
@@ -38,8 +38,9 @@ def refuse_other_training(folder: Path, facts: Mapping[str, Any]) -> None:
     trained = load_training_facts(folder)
     for key, value in facts.items():
         if trained.get(key) != value:
+            differs = key.replace("_", " ")
             raise StorageError(
-                f"holds a tokenizer that was trained otherwise ({key.replace('_', ' ')} differ)",
+                f"has a tokenizer that was trained differently ({differs} differ)",
                 where=str(folder),
                 hint="--overwrite replaces it, or give another folder",
             )

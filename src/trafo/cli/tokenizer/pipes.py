@@ -1,4 +1,4 @@
-"""Text and numbers through stdin and stdout, piece by piece, always UTF-8."""
+"""Text and numbers through stdin and stdout, as they come, always UTF-8."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Literal
 
 from trafo.errors import InputError
 
-_PIECE = 1 << 16  # bytes
+_READ_SIZE = 1 << 16  # bytes
 
 
 def stdin_text(errors: Literal["strict", "replace"] = "strict") -> Iterator[str]:
-    """What is piped in, line ends as they are."""
+    """What is piped in, with its line ends unchanged."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors)
     offset = 0
     while True:
-        data = sys.stdin.buffer.read(_PIECE)
+        data = sys.stdin.buffer.read(_READ_SIZE)
         pending = len(decoder.getstate()[0])
         try:
             yield decoder.decode(data, final=not data)
@@ -26,7 +26,7 @@ def stdin_text(errors: Literal["strict", "replace"] = "strict") -> Iterator[str]
             raise InputError(
                 f"not UTF-8: byte 0x{error.object[error.start]:02x} at offset {place:,}",
                 where="stdin",
-                hint="mend the text, or use `--errors replace` to read U+FFFD instead",
+                hint="fix the text, or use `--errors replace` to read U+FFFD instead",
             ) from None
         offset += len(data)
         if not data:
@@ -34,15 +34,15 @@ def stdin_text(errors: Literal["strict", "replace"] = "strict") -> Iterator[str]
 
 
 def is_interactive() -> bool:
-    """Whether stdin is a person, who was not asked for anything."""
+    """Whether nothing is piped in, so that waiting for stdin would look like hanging."""
     return sys.stdin is None or sys.stdin.isatty()
 
 
-def write_text(pieces: Iterable[str]) -> None:
-    """Write pieces as they come; on a terminal the prompt gets a line of its own."""
+def write_text(texts: Iterable[str]) -> None:
+    """Write texts as they come; on a terminal, end with a new line for the prompt."""
     out = sys.stdout.buffer
-    for piece in pieces:
-        out.write(piece.encode())
+    for text in texts:
+        out.write(text.encode())
     if sys.stdout.isatty():
         out.write(b"\n")
     out.flush()

@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Measure what a tokenizer does to a text: how well it compresses, and its odd tokens."""
+    """Report on a tokenizer over a text: bytes per token, frequent, unused and odd tokens."""
 
     tokenizer: TokenizerPath
     """a folder or file in any format that trafo reads"""
     text: TextPaths
     """files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet"""
     compare: OptionalPath = None
-    """a second tokenizer, to be shown side by side"""
+    """second tokenizer, to compare side by side"""
     show: int = 0
-    """begin with this many characters of the text, its tokens coloured"""
+    """show the tokens of this many characters of the text, coloured"""
     top: int = 10
     """how many of the longest and of the most frequent tokens to list"""
     json: bool = False
     """print everything as JSON"""
     field: str = "text"
-    """where the text is in JSON lines and Parquet"""
+    """field or column that has the text in JSON lines and Parquet"""
     errors: Errors = "strict"
-    """what to do where a file is not UTF-8: stop, or read U+FFFD"""
+    """where text is not UTF-8: strict stops, replace reads U+FFFD"""
 
     def __post_init__(self) -> None:
         for flag, value in (("--show", self.show), ("--top", self.top)):

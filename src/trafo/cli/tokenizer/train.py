@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Learn a byte-level BPE vocabulary from text. Interrupted, the same command goes on."""
+    """Train a byte-level BPE tokenizer on text. Run the same command again to resume it."""
 
     text: TextPaths
     """files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet"""
     vocab_size: int
-    """number of tokens: 256 bytes, the merges, the special tokens"""
+    """vocabulary size: 256 bytes, the merges, the special tokens"""
     out: Path
-    """the folder for the tokenizer"""
+    """folder to write the tokenizer to"""
     special_tokens: Strings = ("<|endoftext|>",)
-    """tokens that are never split, such as those between documents"""
+    """special tokens, never split, such as the one between documents"""
     pattern: str = "gpt2"
-    """how text is split into words: gpt2, gpt4, gpt4o, llama3, whitespace, none, or a regex"""
+    """pre-tokenization: gpt2, gpt4, gpt4o, llama3, whitespace, none, or a regular expression"""
     workers: OptionalInt = None
-    """threads; all cores by default"""
+    """number of threads; all cores by default"""
     max_memory: OptionalString = None
-    """how much memory training may take beyond the program itself, such as 2GB"""
+    """memory limit for training, beyond the program itself, such as 2GB"""
     field: str = "text"
-    """where the text is in JSON lines and Parquet"""
+    """field or column that has the text in JSON lines and Parquet"""
     errors: Errors = "strict"
-    """what to do where a file is not UTF-8: stop, or read U+FFFD"""
+    """where text is not UTF-8: strict stops, replace reads U+FFFD"""
     overwrite: bool = False
     """replace a tokenizer that was trained from something else"""
 
@@ -87,12 +87,12 @@ def train(options: Options, inputs: Inputs) -> Training:
         max_memory=max_memory,
         work_dir=options.out / COUNTS,
     )
-    save_folder(training.parts, options.out, training={**facts, **_learnt(training)})
+    save_folder(training.spec, options.out, training={**facts, **_learned(training)})
     return training
 
 
-def _learnt(training: Training) -> dict[str, int]:
-    """Only what is the same every time: the folder is, to the byte."""
+def _learned(training: Training) -> dict[str, int]:
+    """Only what does not change from run to run, so that the folder does not either."""
     return {
         "num_bytes": training.num_bytes,
         "num_words": training.num_words,

@@ -1,4 +1,4 @@
-"""What a training leaves on the screen: times and rates, memory, and a first test of the result."""
+"""The summary of a training: times and rates, memory, and bytes per token."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from rich.text import Text
 from trafo.cli.tokenizer.cells import clipped
 from trafo.runtime.sizes import format_duration, format_size
 from trafo.runtime.tables import dim, plain_table
+from trafo.tokenizer.kernels.merge import NUM_BYTES
 from trafo.tokenizer.reading.inputs import Inputs
 from trafo.tokenizer.report.readable import readable
 from trafo.tokenizer.tokenizer import Tokenizer
 from trafo.tokenizer.train import Training
 
 _SAMPLE = 4_000_000  # characters
-_NUM_BYTES = 256
 
 
 def training_summary(
     training: Training, vocab_size: int, inputs: Inputs, *, resumed: bool
 ) -> Table:
     """`vocab_size` is what was asked for, which a small text may not give."""
-    parts = training.parts
+    spec = training.spec
     table = plain_table("lrl")
     for phase, seconds in training.seconds.items():
         rate = "" if resumed else _rate(training, phase, seconds)
@@ -29,7 +29,7 @@ def training_summary(
     table.add_row("peak memory", format_size(training.peak_memory))
     of_text = f"of {training.num_words:,} words, {format_size(training.num_bytes)}"
     table.add_row("distinct words", f"{training.num_distinct_words:,}", dim(of_text))
-    table.add_row("tokens", f"{len(parts.vocab):,}", dim(_kinds(training, vocab_size)))
+    table.add_row("tokens", f"{len(spec.vocab):,}", dim(_kinds(training, vocab_size)))
     table.add_row("longest token", *_longest(training))
     table.add_row("bytes per token", *_compression(training, inputs))
     return table
@@ -39,20 +39,20 @@ def _rate(training: Training, phase: str, seconds: float) -> str:
     if phase == "counting":
         return f"{training.num_bytes / 1e6 / seconds:,.0f} MB/s"
     if phase == "merging":
-        return f"{len(training.parts.merges) / seconds:,.0f} merges/s"
+        return f"{len(training.spec.merges) / seconds:,.0f} merges/s"
     return ""
 
 
 def _kinds(training: Training, vocab_size: int) -> str:
-    num_merges, num_special = len(training.parts.merges), len(training.parts.special_tokens)
-    kinds = f"{_NUM_BYTES} bytes, {num_merges:,} merges, {num_special} special"
-    if _NUM_BYTES + num_merges + num_special < vocab_size:
+    num_merges, num_special = len(training.spec.merges), len(training.spec.special_tokens)
+    kinds = f"{NUM_BYTES} bytes, {num_merges:,} merges, {num_special} special"
+    if NUM_BYTES + num_merges + num_special < vocab_size:
         return f"{kinds}; no pairs are left"
     return kinds
 
 
 def _longest(training: Training) -> tuple[str, Text]:
-    tokens = [left + right for left, right in training.parts.merges]
+    tokens = [left + right for left, right in training.spec.merges]
     longest = max(tokens, key=len, default=b"")
     return f"{len(longest)} bytes", Text(clipped(readable(longest), 40))
 
@@ -60,6 +60,6 @@ def _longest(training: Training) -> tuple[str, Text]:
 def _compression(training: Training, inputs: Inputs) -> tuple[str, Text]:
     sample = inputs.first_characters(_SAMPLE)
     num_bytes = len(sample.encode())
-    num_tokens = len(Tokenizer.from_parts(training.parts).encode_array(sample))
+    num_tokens = len(Tokenizer.from_spec(training.spec).encode_array(sample))
     where = "" if num_bytes == training.num_bytes else f"in the first {format_size(num_bytes)}"
     return f"{num_bytes / max(1, num_tokens):.2f}", dim(where)

@@ -1,6 +1,6 @@
 """Words -> how often each occurs.
 
-A `WordCounter` belongs to one thread: it scans blocks of text and counts their words in a hash
+A `WordCounter` belongs to one thread: it scans chunks of text and counts their words in a hash
 table that grows with the number of distinct words. Counters are exported as `WordCounts` (plain
 arrays), which can be added to another counter, so that merging the tables of several threads,
 reading saved counts back and merging spilled ones are all the same act.
@@ -62,32 +62,32 @@ class WordCounts:
         return dict(zip(words, self.counts.tolist(), strict=True))
 
 
-def concatenate_counts(parts: Iterable[WordCounts]) -> WordCounts:
+def concatenate_counts(many: Iterable[WordCounts]) -> WordCounts:
     """Several counts that share no word, as one."""
-    parts = list(parts)
-    if len(parts) == 1:
-        return parts[0]
-    text = np.concatenate([words.text for words in parts])
+    many = list(many)
+    if len(many) == 1:
+        return many[0]
+    text = np.concatenate([words.text for words in many])
     text.flags.writeable = False
-    starts = np.cumsum([0, *(len(words.text) for words in parts)])
-    ends = [words.ends + start for words, start in zip(parts, starts, strict=False)]
-    return WordCounts(text, np.concatenate(ends), np.concatenate([w.counts for w in parts]))
+    starts = np.cumsum([0, *(len(words.text) for words in many)])
+    ends = [words.ends + start for words, start in zip(many, starts, strict=False)]
+    return WordCounts(text, np.concatenate(ends), np.concatenate([w.counts for w in many]))
 
 
-def merge_counts(parts: Iterable[WordCounts]) -> WordCounts:
+def merge_counts(many: Iterable[WordCounts]) -> WordCounts:
     """The sum of several counts, each of which is needed only for a moment."""
-    parts = iter(parts)
-    first_two = list(islice(parts, 2))
+    many = iter(many)
+    first_two = list(islice(many, 2))
     if len(first_two) == 1:
         return first_two[0]
     total = WordCounter(Scanner("none"), num_words=max(map(len, first_two), default=0))
-    for words in chain(first_two, parts):
+    for words in chain(first_two, many):
         total.add(words)
     return total.export()
 
 
 class WordCounter:
-    """Counts words, one block of text after the other."""
+    """Counts words, one chunk of text after the other."""
 
     def __init__(self, scanner: Scanner, num_words: int = _FIRST_CAPACITY // 2) -> None:
         """`num_words` there is room for from the beginning."""

@@ -1,4 +1,5 @@
-"""Word counts on disk: what a killed count goes on from, and where counts go when memory is short.
+"""Word counts on disk: what an interrupted count resumes from, and where counts go when
+memory is short.
 
 A folder holds runs, each the content of the counters at some moment:
 
@@ -96,7 +97,7 @@ class CountStore:
             json.dump(manifest, file)
 
     def add_run(self, counters: Sequence[WordCounter], position: Position, num_bytes: int) -> None:
-        """Store what the counters hold, which then are empty, and how far they have come."""
+        """Store what the counters hold and how far they have come; empty them."""
         self._runs.append(
             self._write_run(
                 merge_counts(counter.export(i, NUM_PARTITIONS) for counter in counters)

@@ -1,7 +1,7 @@
 """Words -> token ids, through a cache of words met before.
 
-Text repeats its words, so most are answered by one look-up. When the cache is full it starts
-anew, so that its memory is bounded and it follows a text that changes.
+Text repeats its words, so most are answered by one look-up. When the cache is full it is
+emptied, so that its memory is bounded and it adapts to a text that changes.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trafo.errors import FormatError, InputError
-from trafo.tokenizer.formats.spec import TokenizerParts
+from trafo.tokenizer.formats.spec import TokenizerSpec
 from trafo.tokenizer.kernels.arrays import Bytes, Ends, Ids, Int64s, Specials
 from trafo.tokenizer.kernels.bpe import (
     NO_ID,
@@ -58,12 +58,12 @@ class Merges:
     whole_words: Sequence[tuple[bytes, int]]  # words that are a token whatever the merges say
 
     @classmethod
-    def from_parts(cls, parts: TokenizerParts) -> "Merges":
-        """From a tokenizer's parts; a merge of tokens that the vocabulary lacks is refused."""
-        ids = parts.ordinary_tokens()
+    def from_spec(cls, spec: TokenizerSpec) -> "Merges":
+        """From a tokenizer's spec; a merge of tokens that the vocabulary lacks is refused."""
+        ids = spec.ordinary_tokens()
         byte_ids = {token[0]: token_id for token, token_id in ids.items() if len(token) == 1}
         merges = []
-        for left, right in parts.merges:
+        for left, right in spec.merges:
             try:
                 merges.append((ids[left], ids[right], ids[left + right]))
             except KeyError as error:
@@ -72,7 +72,7 @@ class Merges:
                     where=f"merge of {left!r} and {right!r}",
                     hint="vocabulary and merges must belong to the same tokenizer",
                 ) from None
-        return cls.from_ids(byte_ids, merges, list(ids.items()) if parts.whole_words else ())
+        return cls.from_ids(byte_ids, merges, list(ids.items()) if spec.whole_words else ())
 
     @classmethod
     def from_ids(
@@ -130,7 +130,7 @@ class Encoder:
         handles = self._arrays.handles
         count = encode_gpt2(data, start, stop, specials, out, handles, False)
         while count < 0:
-            self._mend(-count, data, self._arrays["ends"], out)
+            self._resolve(-count, data, self._arrays["ends"], out)
             count = encode_gpt2(data, start, stop, specials, out, handles, True)
         return int(count)
 
@@ -139,8 +139,7 @@ class Encoder:
     ) -> Ids:
         """The ids of data[start:stop], in a buffer that the next call overwrites.
 
-        `document_end` is written at each end of a document that is among the specials, unless it is
-        NO_ID.
+        `document_end` is the id to write at the end of each document; NO_ID for none.
         """
         self._arrays["special_ids"][-1] = document_end
         needed = stop - start + len(specials) + SLACK
@@ -149,7 +148,7 @@ class Encoder:
         return self._room[: self.encode(data, start, stop, specials, self._room)]
 
     def places_of_specials(self) -> Int64s:
-        """How many ids stand before each cut of the text encoded last."""
+        """How many ids are before each special token of the text encoded last."""
         return self._arrays["places"][: self._arrays["state"][SPECIALS_MET]]
 
     def _encode_words(
@@ -161,11 +160,11 @@ class Encoder:
         for first, ends in self._scanner.words(data, start, stop, specials):
             state[WORDS], state[START_OF_WORD] = 0, first
             while reason := encode_words(data, ends, len(ends), out, self._arrays.handles):
-                self._mend(reason, data, ends, out)
+                self._resolve(reason, data, ends, out)
         return int(state[IDS])
 
-    def _mend(self, reason: int, data: Bytes, ends: Ends, out: Ids) -> None:
-        """Do what the kernel cannot do about the next word, or say why nobody can."""
+    def _resolve(self, reason: int, data: Bytes, ends: Ends, out: Ids) -> None:
+        """Do for the next word what the kernel cannot, or raise if it cannot be encoded."""
         state = self._arrays["state"]
         start, stop = int(state[START_OF_WORD]), int(ends[state[WORDS]]) & OFFSET_MASK
         if reason == CACHE_FULL:

@@ -26,5 +26,5 @@ def to_printable(token: bytes) -> str:
 
 
 def from_printable(text: str) -> bytes:
-    """ "Ġthe" -> b" the". A character that stands for no byte raises KeyError."""
+    """ "Ġthe" -> b" the". A character that is not in the alphabet raises KeyError."""
     return bytes(map(_BYTES.__getitem__, text))

@@ -1,7 +1,7 @@
 """GPT-2's `vocab.json` + `merges.txt`, in and out.
 
 `vocab.json` maps each token, in printable characters (`byte_alphabet.py`), to its id. `merges.txt`
-has one merge per line, the two tokens parted by a space, in order of creation, after an optional
+has one merge per line, the two tokens separated by a space, in order of creation, after an optional
 first line `#version: ...`. The split pattern and which tokens are special are written nowhere.
 """
 
@@ -13,7 +13,7 @@ from trafo.errors import FormatError
 from trafo.runtime.atomic import atomic_write
 from trafo.tokenizer.formats.byte_alphabet import from_printable, to_printable
 from trafo.tokenizer.formats.json_files import read_json, read_text, write_json
-from trafo.tokenizer.formats.spec import TokenizerParts, check_id, with_special_tokens
+from trafo.tokenizer.formats.spec import SpecialTokens, TokenizerSpec, check_id, with_special_tokens
 
 _VERSION_LINE = "#version: 0.2\n"
 
@@ -21,9 +21,10 @@ _VERSION_LINE = "#version: 0.2\n"
 def read_gpt2(
     vocab_path: str | Path,
     merges_path: str | Path,
-    special_tokens: Iterable[str] | Mapping[str, int] = (),
+    special_tokens: SpecialTokens = (),
     pattern: str = "gpt2",
-) -> TokenizerParts:
+) -> TokenizerSpec:
+    """Read the two files; what they leave out, the pattern and the special tokens, is given."""
     vocab_path, merges_path = Path(vocab_path), Path(merges_path)
     vocab = parse_vocab(read_json(vocab_path), str(vocab_path), set(special_tokens))
     numbered = _merge_lines(read_text(merges_path))
@@ -32,26 +33,27 @@ def read_gpt2(
         set(vocab.values()),
         lambda index: f"{merges_path}, line {numbered[index][0]}",
     )
-    return with_special_tokens(TokenizerParts(vocab, merges, pattern=pattern), special_tokens)
+    return with_special_tokens(TokenizerSpec(vocab, merges, pattern=pattern), special_tokens)
 
 
-def write_gpt2(parts: TokenizerParts, vocab_path: str | Path, merges_path: str | Path) -> None:
-    id_of_token = parts.ordinary_tokens()
-    for special, i in parts.special_tokens.items():
+def write_gpt2(spec: TokenizerSpec, vocab_path: str | Path, merges_path: str | Path) -> None:
+    """Write the two files."""
+    id_of_token = spec.ordinary_tokens()
+    for special, i in spec.special_tokens.items():
         id_of_token.setdefault(special.encode(), i)
     by_id = sorted(id_of_token.items(), key=lambda item: item[1])
     write_json(Path(vocab_path), {to_printable(token): i for token, i in by_id})
     with atomic_write(Path(merges_path), "wb") as file:
-        lines = [f"{to_printable(left)} {to_printable(right)}\n" for left, right in parts.merges]
+        lines = [f"{to_printable(left)} {to_printable(right)}\n" for left, right in spec.merges]
         file.write((_VERSION_LINE + "".join(lines)).encode())
 
 
 def parse_vocab(
-    id_of_key: Mapping[str, Any], where: str, spelt_plainly: Collection[str] = ()
+    id_of_key: Mapping[str, Any], where: str, plain: Collection[str] = ()
 ) -> dict[int, bytes]:
     """Printable tokens to bytes.
 
-    Only keys in `spelt_plainly` (special tokens) may hold characters that stand for no byte.
+    Only keys in `plain` (special tokens) may have characters that are not in the byte alphabet.
     """
     vocab: dict[int, bytes] = {}
     for key, value in id_of_key.items():
@@ -60,7 +62,7 @@ def parse_vocab(
         try:
             token = from_printable(key)
         except KeyError as error:
-            if key not in spelt_plainly:
+            if key not in plain:
                 raise _no_byte(error, place) from error
             token = key.encode()
         if vocab.setdefault(i, token) != token:
@@ -71,13 +73,13 @@ def parse_vocab(
 def parse_merges(
     pairs: Iterable[Any], tokens: Collection[bytes], place_of: Callable[[int], str]
 ) -> list[tuple[bytes, bytes]]:
-    """Printable pairs to bytes; both parts and what they make must be tokens."""
+    """Printable pairs to bytes; both, and what they make, must be tokens."""
     merges: dict[tuple[bytes, bytes], int] = {}
     for index, pair in enumerate(pairs):
-        parts = pair if isinstance(pair, list) else []
-        if len(parts) != 2 or not all(isinstance(part, str) and part for part in parts):
+        tokens_of_pair = pair if isinstance(pair, list) else []
+        if len(tokens_of_pair) != 2 or not all(isinstance(t, str) and t for t in tokens_of_pair):
             raise FormatError(
-                "a merge needs two tokens", where=place_of(index), hint="part them by one space"
+                "a merge needs two tokens", where=place_of(index), hint="separate them by one space"
             )
         try:
             left, right = map(from_printable, pair)
@@ -94,7 +96,7 @@ def parse_merges(
 
 
 def _merge_lines(text: str) -> list[tuple[int, str]]:
-    """(line number, line). Not `splitlines`, which also cuts at characters that stand for bytes."""
+    """(line number, line). Not `splitlines`: it also splits at characters of the byte alphabet."""
     numbered = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), 1)]
     if numbered[0][1].startswith("#version"):
         numbered = numbered[1:]
@@ -103,7 +105,7 @@ def _merge_lines(text: str) -> list[tuple[int, str]]:
 
 def _no_byte(error: KeyError, place: str) -> FormatError:
     return FormatError(
-        f"the character {error.args[0]!r} stands for no byte",
+        f"the character {error.args[0]!r} is not in the byte alphabet",
         where=place,
-        hint="tokens are spelt in GPT-2's byte alphabet, a space as 'Ġ'",
+        hint="tokens are written in GPT-2's byte alphabet, a space as 'Ġ'",
     )

@@ -2,8 +2,8 @@
 
 The file names a pipeline: normalizer, pre-tokenizer (the split pattern), model (vocabulary and
 merges in GPT-2's byte alphabet), decoder, and tokens that are matched in the text before all of
-it. What trafo would answer with other ids is refused. Special tokens that a post-processor puts
-around a text are not put there by trafo: whoever encodes adds them.
+it. A file that trafo would give other ids for is refused. Special tokens that a post-processor
+puts around a text are left out: add them after encoding.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ from trafo.tokenizer.formats.huggingface_split import (
     pre_tokenizer_of_pattern,
 )
 from trafo.tokenizer.formats.json_files import read_json, write_json
-from trafo.tokenizer.formats.spec import TokenizerParts, check_id, with_special_tokens
+from trafo.tokenizer.formats.spec import TokenizerSpec, check_id, with_special_tokens
 
 _BYTE_LEVEL_DECODER = {  # only the type matters, but the others must be there
     "type": "ByteLevel",
@@ -35,7 +35,8 @@ _HARMLESS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def read_huggingface(path: str | Path) -> TokenizerParts:
+def read_huggingface(path: str | Path) -> TokenizerSpec:
+    """Read a `tokenizer.json`."""
     path = Path(path)
     content = read_json(path)
     where = str(path)
@@ -43,29 +44,30 @@ def read_huggingface(path: str | Path) -> TokenizerParts:
     if content.get("normalizer") not in (None, {"type": "Sequence", "normalizers": []}):
         raise FormatError("has a normalizer, which trafo does not support", where=where)
     specials = _added_tokens(content.get("added_tokens") or [], where)
-    parts = TokenizerParts(
+    spec = TokenizerSpec(
         _ordinary_vocab(model["vocab"], specials, where),
         [],
         pattern=pattern_of_pre_tokenizer(content.get("pre_tokenizer"), where),
         whole_words=bool(model.get("ignore_merges")),
     )
-    parts = with_special_tokens(parts, specials)
+    spec = with_special_tokens(spec, specials)
     merges = parse_merges(
         [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]],
-        set(parts.vocab.values()),
+        set(spec.vocab.values()),
         lambda index: f"{where}, merge {index + 1}",
     )
-    return replace(parts, merges=merges)
+    return replace(spec, merges=merges)
 
 
-def write_huggingface(parts: TokenizerParts, path: str | Path) -> None:
+def write_huggingface(spec: TokenizerSpec, path: str | Path) -> None:
+    """Write a `tokenizer.json`."""
     content = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_added_token(special, i) for special, i in _by_id(parts.special_tokens)],
+        "added_tokens": [_added_token(special, i) for special, i in _by_id(spec.special_tokens)],
         "normalizer": None,
-        "pre_tokenizer": pre_tokenizer_of_pattern(parts.pattern),
+        "pre_tokenizer": pre_tokenizer_of_pattern(spec.pattern),
         "post_processor": None,
         "decoder": _BYTE_LEVEL_DECODER,
         "model": {
@@ -76,10 +78,10 @@ def write_huggingface(parts: TokenizerParts, path: str | Path) -> None:
             "end_of_word_suffix": None,
             "fuse_unk": False,
             "byte_fallback": False,
-            "ignore_merges": parts.whole_words,
-            "vocab": _model_vocab(parts, str(path)),
+            "ignore_merges": spec.whole_words,
+            "vocab": _model_vocab(spec, str(path)),
             # As strings, which older versions of `tokenizers` read as well.
-            "merges": [f"{to_printable(a)} {to_printable(b)}" for a, b in parts.merges],
+            "merges": [f"{to_printable(a)} {to_printable(b)}" for a, b in spec.merges],
         },
     }
     write_json(Path(path), content, indent=1)
@@ -100,7 +102,7 @@ def _check_model(model: Any, where: str) -> dict[str, Any]:
 def _ordinary_vocab(
     id_of_key: dict[str, Any], specials: dict[str, int], where: str
 ) -> dict[int, bytes]:
-    """Special tokens stand in the vocabulary too, but as they are, not in the byte alphabet."""
+    """Special tokens are in the vocabulary too, but as they are, not in the byte alphabet."""
     ordinary = {key: i for key, i in id_of_key.items() if key not in specials or specials[key] != i}
     return parse_vocab(ordinary, where)
 
@@ -125,13 +127,13 @@ def _added_token(special: str, i: int) -> dict[str, Any]:
     return {"id": i, "content": special, **no, "special": True}
 
 
-def _model_vocab(parts: TokenizerParts, where: str) -> dict[str, int]:
-    """Special tokens are listed too, spelt plainly: only so does `tokenizers` keep their ids."""
-    id_of_key = {to_printable(token): i for token, i in parts.ordinary_tokens().items()}
-    for special, i in parts.special_tokens.items():
+def _model_vocab(spec: TokenizerSpec, where: str) -> dict[str, int]:
+    """Special tokens are listed too, as they are: otherwise `tokenizers` changes their ids."""
+    id_of_key = {to_printable(token): i for token, i in spec.ordinary_tokens().items()}
+    for special, i in spec.special_tokens.items():
         if id_of_key.setdefault(special, i) != i:
             raise FormatError(
-                f"the special token {special!r} is spelt like the ordinary token "
+                f"the special token {special!r} reads like the ordinary token "
                 f"{id_of_key[special]}; tokenizer.json cannot tell them apart",
                 where=where,
             )

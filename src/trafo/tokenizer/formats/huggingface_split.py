@@ -14,6 +14,7 @@ from trafo.tokenizer.patterns import PATTERN_NAMES, compile_pattern, pattern_nam
 
 
 def pre_tokenizer_of_pattern(pattern: str) -> dict[str, Any]:
+    """The `pre_tokenizer` that splits as the pattern does."""
     name = pattern_name(pattern)
     byte_level = {
         "type": "ByteLevel",

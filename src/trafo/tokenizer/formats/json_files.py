@@ -30,7 +30,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise FormatError(f"is not usable JSON: {error}", where=str(path)) from error
     if not isinstance(content, dict):
-        raise FormatError("holds no JSON object", where=str(path))
+        raise FormatError("is not a JSON object", where=str(path))
     return content
 
 

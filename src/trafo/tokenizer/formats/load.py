@@ -1,6 +1,6 @@
 """Tokenizers in and out of files: trafo's own folder, and the formats of others.
 
-In: a path. Out: `TokenizerParts`, whatever the format; and back. trafo's folder holds
+In: a path. Out: `TokenizerSpec`, whatever the format; and back. trafo's folder holds
 
     vocab.json, merges.txt   as GPT-2 writes them
     tokenizer.json           for Hugging Face's `tokenizers`
@@ -10,7 +10,7 @@ In: a path. Out: `TokenizerParts`, whatever the format; and back. trafo's folder
 Nothing is ever unpickled. Every file is replaced as a whole, `trafo.json` last.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,8 @@ from trafo.tokenizer.formats.huggingface import read_huggingface, write_huggingf
 from trafo.tokenizer.formats.json_files import read_json, write_json
 from trafo.tokenizer.formats.spec import (
     END_OF_TEXT,
-    TokenizerParts,
+    SpecialTokens,
+    TokenizerSpec,
     check_id,
     content_hash,
     with_special_tokens,
@@ -29,49 +30,48 @@ from trafo.tokenizer.formats.spec import (
 from trafo.tokenizer.formats.tiktoken import read_tiktoken, write_tiktoken
 
 Format = Literal["trafo", "gpt2", "huggingface", "tiktoken"]
-SpecialTokens = Iterable[str] | Mapping[str, int]
 
 _VERSION = 1
 
 
 def save_folder(
-    parts: TokenizerParts, folder: str | Path, training: Mapping[str, Any] | None = None
+    spec: TokenizerSpec, folder: str | Path, training: Mapping[str, Any] | None = None
 ) -> None:
     """Write trafo's folder; `training` is kept as it is, for people to read."""
     folder = _make_folder(folder)
-    write_gpt2(parts, folder / "vocab.json", folder / "merges.txt")
+    write_gpt2(spec, folder / "vocab.json", folder / "merges.txt")
     try:
-        write_huggingface(parts, folder / "tokenizer.json")
+        write_huggingface(spec, folder / "tokenizer.json")
     except FormatError:  # a rare one that only trafo can express; an old file must not stay
         (folder / "tokenizer.json").unlink(missing_ok=True)
     about = {
         "format": "trafo tokenizer",
         "version": _VERSION,
-        "pattern": parts.pattern,
-        "special_tokens": parts.special_tokens,
-        "whole_words": parts.whole_words,
-        "content_hash": content_hash(parts),
+        "pattern": spec.pattern,
+        "special_tokens": spec.special_tokens,
+        "whole_words": spec.whole_words,
+        "content_hash": content_hash(spec),
         "training": dict(training or {}),
     }
     write_json(folder / "trafo.json", about, indent=2)
 
 
-def load_folder(folder: str | Path) -> TokenizerParts:
+def load_folder(folder: str | Path) -> TokenizerSpec:
     """Read trafo's folder and check that it is what was written."""
     folder = Path(folder)
     about = _read_about(folder)
     specials = about["special_tokens"]
     for special, i in specials.items():
         check_id(i, f"{folder / 'trafo.json'}, special token {special!r}")
-    parts = read_gpt2(folder / "vocab.json", folder / "merges.txt", specials, about["pattern"])
-    parts = replace(parts, whole_words=about["whole_words"])
-    if content_hash(parts) != about["content_hash"]:
+    spec = read_gpt2(folder / "vocab.json", folder / "merges.txt", specials, about["pattern"])
+    spec = replace(spec, whole_words=about["whole_words"])
+    if content_hash(spec) != about["content_hash"]:
         raise FormatError(
             "a file was changed or damaged: the content does not fit the hash in trafo.json",
             where=str(folder),
             hint="save the tokenizer again, or delete trafo.json to read the files as they are",
         )
-    return parts
+    return spec
 
 
 def load_training_facts(folder: str | Path) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def detect_format(path: str | Path) -> Format:
     if path.suffix == ".tiktoken" or _looks_like_ranks(path):
         return "tiktoken"
     raise InputError(
-        "is no tokenizer file that trafo knows",
+        "is not a tokenizer file that trafo knows",
         where=str(path),
         hint="give a folder, a tokenizer.json or a .tiktoken file",
     )
@@ -99,7 +99,7 @@ def detect_format(path: str | Path) -> Format:
 
 def load_any(
     path: str | Path, *, pattern: str | None = None, special_tokens: SpecialTokens | None = None
-) -> TokenizerParts:
+) -> TokenizerSpec:
     """Read a tokenizer in any format.
 
     `pattern` is for formats that do not name theirs. `special_tokens` are added to those that the
@@ -112,23 +112,23 @@ def load_any(
         case "gpt2":
             return _load_gpt2_folder(path, pattern or "gpt2", special_tokens)
         case "huggingface":
-            parts = read_huggingface(path / "tokenizer.json" if path.is_dir() else path)
+            spec = read_huggingface(path / "tokenizer.json" if path.is_dir() else path)
         case "trafo":
-            parts = load_folder(path)
+            spec = load_folder(path)
     if pattern is not None:
-        parts = replace(parts, pattern=pattern)
-    return with_special_tokens(parts, special_tokens or ())
+        spec = replace(spec, pattern=pattern)
+    return with_special_tokens(spec, special_tokens or ())
 
 
-def save_as(parts: TokenizerParts, path: str | Path, file_format: Format) -> None:
+def save_as(spec: TokenizerSpec, path: str | Path, file_format: Format) -> None:
     """Write a tokenizer in any format; `path` is a folder for trafo and gpt2, else a file."""
-    writers: dict[Format, Callable[[TokenizerParts, Path], None]] = {
+    writers: dict[Format, Callable[[TokenizerSpec, Path], None]] = {
         "trafo": save_folder,
         "gpt2": _save_gpt2_folder,
         "huggingface": write_huggingface,
         "tiktoken": write_tiktoken,
     }
-    writers[file_format](parts, Path(path))
+    writers[file_format](spec, Path(path))
 
 
 def _read_about(folder: Path) -> dict[str, Any]:
@@ -173,16 +173,16 @@ def _looks_like_ranks(path: Path) -> bool:
 
 def _load_gpt2_folder(
     folder: Path, pattern: str, special_tokens: SpecialTokens | None
-) -> TokenizerParts:
-    parts = read_gpt2(folder / "vocab.json", folder / "merges.txt", special_tokens or (), pattern)
-    if special_tokens is None and END_OF_TEXT.encode() in parts.vocab.values():
-        return with_special_tokens(parts, [END_OF_TEXT])
-    return parts
+) -> TokenizerSpec:
+    spec = read_gpt2(folder / "vocab.json", folder / "merges.txt", special_tokens or (), pattern)
+    if special_tokens is None and END_OF_TEXT.encode() in spec.vocab.values():
+        return with_special_tokens(spec, [END_OF_TEXT])
+    return spec
 
 
-def _save_gpt2_folder(parts: TokenizerParts, folder: Path) -> None:
+def _save_gpt2_folder(spec: TokenizerSpec, folder: Path) -> None:
     folder = _make_folder(folder)
-    write_gpt2(parts, folder / "vocab.json", folder / "merges.txt")
+    write_gpt2(spec, folder / "vocab.json", folder / "merges.txt")
 
 
 def _make_folder(folder: str | Path) -> Path:

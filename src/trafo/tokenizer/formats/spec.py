@@ -1,6 +1,6 @@
 """What a tokenizer consists of, and the hash that identifies it.
 
-In: what a file format or training gives. Out: `TokenizerParts`, which every format reads into and
+In: what a file format or training gives. Out: `TokenizerSpec`, which every format reads into and
 writes from, and which `Tokenizer` is built from.
 """
 
@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from trafo.errors import FormatError, InputError
 from trafo.tokenizer.patterns import pattern_regex
 
-END_OF_TEXT = "<|endoftext|>"  # the special token that stands between documents by custom
+END_OF_TEXT = "<|endoftext|>"  # the usual special token between documents
 MAX_ID = 2**31 - 1
+
+SpecialTokens = Iterable[str] | Mapping[str, int]  # with ids or without
 
 
 @dataclass(frozen=True)
-class TokenizerParts:
+class TokenizerSpec:
     """`vocab` holds the special tokens too; ids may have gaps.
 
     `whole_words` takes a word that is a token as that token without asking the merges (Hugging
@@ -43,7 +45,7 @@ class TokenizerParts:
         return id_of_token
 
 
-def content_hash(parts: TokenizerParts) -> str:
+def content_hash(spec: TokenizerSpec) -> str:
     """SHA-256 over all that decides which ids a text becomes, however it was loaded."""
     digest = hashlib.sha256(b"trafo tokenizer 1\n")
 
@@ -52,28 +54,26 @@ def content_hash(parts: TokenizerParts) -> str:
             data = struct.pack("<q", value) if isinstance(value, int) else value
             digest.update(struct.pack("<q", len(data)) + data)
 
-    add(len(parts.vocab), len(parts.merges), len(parts.special_tokens))
-    for i, token in sorted(parts.vocab.items()):
+    add(len(spec.vocab), len(spec.merges), len(spec.special_tokens))
+    for i, token in sorted(spec.vocab.items()):
         add(i, token)
-    for left, right in parts.merges:
+    for left, right in spec.merges:
         add(left, right)
-    for special, i in sorted(parts.special_tokens.items()):
+    for special, i in sorted(spec.special_tokens.items()):
         add(special.encode(), i)
     # A pattern's name and its expression mean the same.
-    add(pattern_regex(parts.pattern).encode(), int(parts.whole_words))
+    add(pattern_regex(spec.pattern).encode(), int(spec.whole_words))
     return digest.hexdigest()
 
 
-def with_special_tokens(
-    parts: TokenizerParts, special_tokens: Iterable[str] | Mapping[str, int]
-) -> TokenizerParts:
+def with_special_tokens(spec: TokenizerSpec, special_tokens: SpecialTokens) -> TokenizerSpec:
     """Add special tokens, with given ids or without.
 
     Without, a token that the vocabulary holds keeps its id and the others are appended.
     """
     if isinstance(special_tokens, str):
         raise InputError("special tokens come as a list", hint=f"write [{special_tokens!r}]")
-    vocab, specials = dict(parts.vocab), dict(parts.special_tokens)
+    vocab, specials = dict(spec.vocab), dict(spec.special_tokens)
     last_id_of_token = {token: i for i, token in sorted(vocab.items())}
     given = special_tokens if isinstance(special_tokens, Mapping) else {}
     for special in special_tokens:
@@ -83,7 +83,7 @@ def with_special_tokens(
         if vocab.setdefault(i, token) != token:
             raise FormatError(f"the id {i} of {special!r} already belongs to {vocab[i]!r}")
         specials[special] = i
-    return replace(parts, vocab=vocab, special_tokens=specials)
+    return replace(spec, vocab=vocab, special_tokens=specials)
 
 
 def special_bytes(special: str) -> bytes:
@@ -94,13 +94,13 @@ def special_bytes(special: str) -> bytes:
         return special.encode()
     except UnicodeEncodeError:
         raise InputError(
-            f"the special token {special!r} holds a lone surrogate, which is no character",
+            f"the special token {special!r} has a lone surrogate, which is not a character",
             hint="write it with characters that UTF-8 can hold",
         ) from None
 
 
 def check_id(value: object, where: str) -> int:
-    """Refuse what is no id: ids are stored in 32 bits and are never negative."""
+    """Refuse what is not an id: ids are stored in 32 bits and are never negative."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise FormatError(f"the id {value!r} is not a whole number", where=where)
     if not 0 <= value <= MAX_ID:

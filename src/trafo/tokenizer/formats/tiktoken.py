@@ -8,13 +8,13 @@ for OpenAI's own files we know them by name.
 
 import binascii
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from trafo.errors import FormatError, InputError
 from trafo.runtime.atomic import atomic_write
 from trafo.tokenizer.formats.json_files import read_text
-from trafo.tokenizer.formats.spec import TokenizerParts, check_id, with_special_tokens
+from trafo.tokenizer.formats.spec import SpecialTokens, TokenizerSpec, check_id, with_special_tokens
 
 _GPT2_SPECIALS = {"<|endoftext|>": 50256}
 _KNOWN_FILES: dict[str, tuple[str, dict[str, int]]] = {
@@ -38,8 +38,9 @@ _KNOWN_FILES: dict[str, tuple[str, dict[str, int]]] = {
 def read_tiktoken(
     path: str | Path,
     pattern: str | None = None,
-    special_tokens: Iterable[str] | Mapping[str, int] | None = None,
-) -> TokenizerParts:
+    special_tokens: SpecialTokens | None = None,
+) -> TokenizerSpec:
+    """Read a rank file; OpenAI's own are known by name, others need a pattern."""
     path = Path(path)
     known_pattern, known_specials = _KNOWN_FILES.get(path.stem, (None, {}))
     pattern = pattern or known_pattern
@@ -52,14 +53,14 @@ def read_tiktoken(
     ranks = _read_ranks(path)
     merges, all_reachable = recover_merges(ranks)
     vocab = {rank: token for token, rank in ranks.items()}
-    parts = TokenizerParts(vocab, merges, pattern=pattern, whole_words=not all_reachable)
-    return with_special_tokens(parts, known_specials if special_tokens is None else special_tokens)
+    spec = TokenizerSpec(vocab, merges, pattern=pattern, whole_words=not all_reachable)
+    return with_special_tokens(spec, known_specials if special_tokens is None else special_tokens)
 
 
-def write_tiktoken(parts: TokenizerParts, path: str | Path) -> None:
+def write_tiktoken(spec: TokenizerSpec, path: str | Path) -> None:
     """Write the ordinary tokens. Refuses a tokenizer whose ids would come out otherwise."""
-    ranks = dict(sorted(parts.ordinary_tokens().items(), key=lambda item: item[1]))
-    _check_expressible(parts, ranks, str(path))
+    ranks = dict(sorted(spec.ordinary_tokens().items(), key=lambda item: item[1]))
+    _check_expressible(spec, ranks, str(path))
     with atomic_write(Path(path), "wb") as file:
         for token, rank in ranks.items():
             file.write(b"%b %d\n" % (b64encode(token), rank))
@@ -68,15 +69,15 @@ def write_tiktoken(parts: TokenizerParts, path: str | Path) -> None:
 def recover_merges(ranks: Mapping[bytes, int]) -> tuple[list[tuple[bytes, bytes]], bool]:
     """The merge that makes each token, in order of rank, and whether every token has one.
 
-    BPE with only the lower ranks leaves the two parts of a token's own merge. If it leaves more,
-    the token can only ever stand for a whole word.
+    BPE with only the lower ranks leaves the two tokens of its own merge. If it leaves more,
+    the token can only ever be a whole word.
     """
     merges = []
     all_reachable = True
     for token in sorted((token for token in ranks if len(token) > 1), key=ranks.__getitem__):
-        pieces = _merge_below(token, ranks)
-        if len(pieces) == 2:
-            merges.append((pieces[0], pieces[1]))
+        symbols = _merge_below(token, ranks)
+        if len(symbols) == 2:
+            merges.append((symbols[0], symbols[1]))
         else:
             all_reachable = False
     return merges, all_reachable
@@ -85,18 +86,18 @@ def recover_merges(ranks: Mapping[bytes, int]) -> tuple[list[tuple[bytes, bytes]
 def _merge_below(token: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
     """BPE on the token's bytes with only the ranks below its own."""
     limit = ranks[token]
-    pieces = [token[i : i + 1] for i in range(len(token))]
-    # The rank of each piece joined with the next; only two of them change with a merge.
+    symbols = [token[i : i + 1] for i in range(len(token))]
+    # The rank of each symbol joined with the next; only two of them change with a merge.
     joined = [ranks.get(token[i : i + 2], limit) for i in range(len(token) - 1)]
-    while len(pieces) > 2 and (lowest := min(joined)) < limit:
+    while len(symbols) > 2 and (lowest := min(joined)) < limit:
         i = joined.index(lowest)
-        pieces[i] += pieces.pop(i + 1)
+        symbols[i] += symbols.pop(i + 1)
         joined.pop(i)
         if i < len(joined):
-            joined[i] = ranks.get(pieces[i] + pieces[i + 1], limit)
+            joined[i] = ranks.get(symbols[i] + symbols[i + 1], limit)
         if i > 0:
-            joined[i - 1] = ranks.get(pieces[i - 1] + pieces[i], limit)
-    return pieces
+            joined[i - 1] = ranks.get(symbols[i - 1] + symbols[i], limit)
+    return symbols
 
 
 def _read_ranks(path: Path) -> dict[bytes, int]:
@@ -134,17 +135,17 @@ def _check_all_bytes(ranks: Mapping[bytes, int], where: str) -> None:
         raise FormatError(f"there is no token for the byte 0x{missing[0]:02x}", where=where)
 
 
-def _check_expressible(parts: TokenizerParts, ranks: Mapping[bytes, int], where: str) -> None:
+def _check_expressible(spec: TokenizerSpec, ranks: Mapping[bytes, int], where: str) -> None:
     _check_all_bytes(ranks, where)
     merges, all_reachable = recover_merges(ranks)
-    products = [ranks[left + right] for left, right in parts.merges]
-    if products != sorted(products) or not set(merges) <= set(parts.merges):
+    products = [ranks[left + right] for left, right in spec.merges]
+    if products != sorted(products) or not set(merges) <= set(spec.merges):
         raise FormatError(
             "the merges are not in the order of the ids, which a rank file cannot express",
             where=where,
             hint="write vocab.json and merges.txt, or tokenizer.json",
         )
-    if not all_reachable and not parts.whole_words:
+    if not all_reachable and not spec.whole_words:
         raise FormatError(
             "some tokens are made by no merge; a rank file would use them for whole words",
             where=where,

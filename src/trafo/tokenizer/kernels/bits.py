@@ -112,10 +112,10 @@ def ascii_masks(typing_context: Any, data: Any, index: Any) -> Any:
     result = types.UniTuple(types.uint64, 6)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        block = builder.load(
+        vector = builder.load(
             _pointer(context, builder, signature.args[0], args[0], args[1], _LANES)
         )
-        block.align = 1
+        vector.align = 1
 
         def all_lanes(value: int) -> Any:
             return ir.Constant(_LANES, [value] * 64)
@@ -124,12 +124,12 @@ def ascii_masks(typing_context: Any, data: Any, index: Any) -> Any:
             shifted = builder.sub(lanes, all_lanes(first))
             return builder.icmp_unsigned("<=", shifted, all_lanes(last - first))
 
-        letters = in_range(builder.or_(block, all_lanes(0x20)), ord("a"), ord("z"))
-        digits = in_range(block, ord("0"), ord("9"))
-        blanks = builder.icmp_unsigned("==", block, all_lanes(ord(" ")))
-        spaces = builder.or_(blanks, in_range(block, ord("\t"), ord("\r")))
-        apostrophes = builder.icmp_unsigned("==", block, all_lanes(ord("'")))
-        high = builder.icmp_signed("<", block, all_lanes(0))
+        letters = in_range(builder.or_(vector, all_lanes(0x20)), ord("a"), ord("z"))
+        digits = in_range(vector, ord("0"), ord("9"))
+        blanks = builder.icmp_unsigned("==", vector, all_lanes(ord(" ")))
+        spaces = builder.or_(blanks, in_range(vector, ord("\t"), ord("\r")))
+        apostrophes = builder.icmp_unsigned("==", vector, all_lanes(ord("'")))
+        high = builder.icmp_signed("<", vector, all_lanes(0))
         lanes = (letters, digits, spaces, blanks, apostrophes, high)
         words = [builder.bitcast(mask, _WORD) for mask in lanes]
         return context.make_tuple(builder, signature.return_type, words)
@@ -143,8 +143,10 @@ def range_mask(typing_context: Any, data: Any, index: Any, first: Any, last: Any
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array, position, low, high = args
-        block = builder.load(_pointer(context, builder, signature.args[0], array, position, _LANES))
-        block.align = 1
+        vector = builder.load(
+            _pointer(context, builder, signature.args[0], array, position, _LANES)
+        )
+        vector.align = 1
 
         def all_lanes(byte: Any) -> Any:
             nothing = ir.Constant(_LANES, ir.Undefined)
@@ -152,7 +154,7 @@ def range_mask(typing_context: Any, data: Any, index: Any, first: Any, last: Any
             one = builder.insert_element(nothing, byte, ir.IntType(32)(0))
             return builder.shuffle_vector(one, nothing, zeros)
 
-        shifted = builder.sub(block, all_lanes(low))
+        shifted = builder.sub(vector, all_lanes(low))
         inside = builder.icmp_unsigned("<=", shifted, all_lanes(builder.sub(high, low)))
         return builder.bitcast(inside, _WORD)
 

@@ -33,7 +33,7 @@ def subkernel(function: Function) -> Function:
 
 
 class _Announcer(event.Listener):  # type: ignore[misc]
-    """Says why it takes a while, when the first of our kernels is not in the cache."""
+    """Says why it takes a while when our kernels are not in the cache."""
 
     def __init__(self) -> None:
         self._said = False
@@ -42,7 +42,7 @@ class _Announcer(event.Listener):  # type: ignore[misc]
         module = compilation.data["dispatcher"].py_func.__module__
         if not self._said and module.startswith("trafo."):
             self._said = True
-            say("compiling kernels for this machine, once: about ten seconds")
+            say("compiling kernels for this machine (only once, about ten seconds)")
 
     def on_end(self, compilation: Any) -> None:
         pass

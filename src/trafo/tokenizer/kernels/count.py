@@ -22,7 +22,7 @@ from trafo.tokenizer.kernels.word_table import (
     make_keys,
 )
 
-COUNT = 2  # where in a slot the count stands
+COUNT = 2  # where in a slot the count is
 _MIX = np.uint64(0xD6E8FEB86659FD93)
 
 
@@ -77,7 +77,7 @@ def _is_in_partition(key0: np.uint64, key1: np.uint64, partition: int, num_parti
 def partition_size(
     slots: Slots, arena: Bytes, partition: int, num_partitions: int
 ) -> tuple[int, int]:
-    """The number of words in one of `num_partitions` parts of the table, and of their bytes."""
+    """How many words a partition of the table has, and how many bytes these have."""
     num_words = size = 0
     for slot in range(0, slots.size, SLOT):
         key1 = slots[slot + 1]

@@ -1,6 +1,6 @@
 """The loop of encoding: words -> ids through the cache.
 
-A slot of the cache holds up to three ids itself; more stand in an arena beside it.
+A slot of the cache holds up to three ids itself; more are kept in an array beside it.
 
     value 0: id, id << 32      or, for more than three ids, their place in the arena
     value 1: id, number << 32
@@ -32,7 +32,7 @@ from trafo.tokenizer.kernels.word_table import (
 )
 from trafo.tokenizer.kernels.workspace import Handles, unpacker
 
-SLACK = 3  # ids that may be written behind the last one
+SLACK = 3  # ids that may be written after the last one
 
 # What the state holds: words encoded, where the next one begins, ids written, ids in the arena;
 # of the scan: ends found, how far it has come, the next special token; special tokens written.
@@ -120,7 +120,7 @@ def _encode_words(
     """Encode ends[state[WORDS] : num_ends]; the first begins at state[START_OF_WORD].
 
     `places` gets the number of ids before each cut; one whose id is NO_ID leaves no other trace.
-    Returns DONE, or what must be mended before the word at state[WORDS] can be encoded.
+    Returns DONE, or what must be done before the word at state[WORDS] can be encoded.
     """
     slots, arena, used, batch = arrays.slots, arrays.arena, arrays.used, arrays.batch
     long_ids, special_ids, places, state = (
@@ -200,15 +200,15 @@ def encode_gpt2(
     specials: Specials,
     out: Ids,
     handles: Handles,
-    goes_on: bool,
+    resumes: bool,
 ) -> int:
-    """Scan by GPT-2's pattern and encode, in one go.
+    """Scan by GPT-2's pattern and encode.
 
-    Returns the number of ids; or, less than 0, what must be mended before it `goes_on`.
+    Returns the number of ids; or, less than 0, what must be done before another call `resumes`.
     """
     arrays = _unpack(handles)
     state, ends = arrays.state, arrays.ends
-    if not goes_on:
+    if not resumes:
         state[WORDS] = state[NUM_ENDS] = state[IDS] = state[NEXT_SPECIAL] = state[SPECIALS_MET] = 0
         state[SCANNED] = start
     while True:

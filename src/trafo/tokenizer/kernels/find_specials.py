@@ -6,12 +6,12 @@ from trafo.tokenizer.kernels.arrays import Bytes, Int64s, Specials
 from trafo.tokenizer.kernels.bits import range_mask, trailing_zeros
 from trafo.tokenizer.kernels.compile import kernel, subkernel
 
-_BLOCK = 64
+_WIDTH = 64
 
 
 @subkernel
 def _match(data: Bytes, index: int, stop: int, text: Bytes, ends: Int64s) -> int:
-    """Which token, in the order given, stands at index; -1 if none."""
+    """Which token, in the order given, is at index; -1 if none."""
     start = 0
     for token in range(ends.size):
         length = ends[token] - start
@@ -31,10 +31,10 @@ def _match(data: Bytes, index: int, stop: int, text: Bytes, ends: Int64s) -> int
 def _candidates(data: Bytes, index: int, stop: int, first_bytes: Bytes) -> np.uint64:
     """Bit i is set where data[index + i] is the first byte of a token, for up to 64 bytes."""
     mask = np.uint64(0)
-    if index + _BLOCK <= data.size:
+    if index + _WIDTH <= data.size:
         for byte in first_bytes:
             mask |= range_mask(data, index, byte, byte)
-        if stop - index < _BLOCK:
+        if stop - index < _WIDTH:
             mask &= (np.uint64(1) << np.uint64(stop - index)) - np.uint64(1)
         return mask
     for i in range(stop - index):
@@ -56,11 +56,11 @@ def find_specials(
     found: Specials,
     count: int,
 ) -> tuple[int, int]:
-    """Write the tokens found to found[count:]; returns their number and where the search stands."""
+    """Write the tokens found to found[count:]; returns their number and how far the search got."""
     position = start
     while position < stop:
-        mask = _candidates(data, position, min(stop, position + _BLOCK), first_bytes)
-        block_end = position + _BLOCK
+        mask = _candidates(data, position, min(stop, position + _WIDTH), first_bytes)
+        next_position = position + _WIDTH
         while mask:
             index = position + trailing_zeros(mask)
             mask &= mask - np.uint64(1)
@@ -74,7 +74,7 @@ def find_specials(
             found[count, 1] = index + length
             found[count, 2] = order[token]
             count += 1
-            block_end = index + length
+            next_position = index + length
             break
-        position = block_end
+        position = next_position
     return count, stop

@@ -1,8 +1,8 @@
 """Word counts -> merges: byte-pair encoding on flat arrays.
 
 The words lie end to end in `cells`, two int32 a byte: a symbol and the pair it begins. A symbol
-of several bytes stands in its first and in its last cell, so that both neighbours of any symbol
-are one step away; a -1 stands between words. Each pair has its count and the list of the places
+of several bytes is in its first and in its last cell, so that both neighbours of any symbol
+are one step away; a -1 is between words. Each pair has its count and the list of the places
 where it begins. Merging a pair walks its list, and every step touches a few cells side by side.
 
 Three facts keep it simple:
@@ -204,7 +204,7 @@ def settle_births(
     places: Places,
     num_places: int,
 ) -> int:
-    """Sort the new places by pair, behind all others; forget the table. Returns places in use."""
+    """Sort the new places by pair, after all others; clear the table. Returns places in use."""
     for pair in range(first_pair, num_pairs):
         births.by_left[pairs.left[pair]] = NONE
         births.by_right[pairs.right[pair]] = NONE

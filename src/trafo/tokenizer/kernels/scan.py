@@ -1,4 +1,4 @@
-"""A stretch of text with special tokens in it -> the stream of ends.
+"""Text and the special tokens in it -> the stream of ends.
 
 An end in the stream is a byte offset; the bits above it say which special token ends there, if
 any. A word begins where the one before ended.
@@ -19,7 +19,7 @@ OFFSET_MASK = (1 << SPECIAL_SHIFT) - 1
 def _take_special(
     specials: Specials, next_special: int, start: int, ends: Ends, count: int
 ) -> tuple[int, int, int]:
-    """If a special token stands here, put it into the stream and step behind it."""
+    """If there is a special token here, put it into the stream and step over it."""
     if next_special < specials.shape[0] and start == specials[next_special, 0]:
         start = specials[next_special, 1]
         ends[count] = (specials[next_special, 2] + 1) << SPECIAL_SHIFT | start
@@ -41,8 +41,8 @@ def scan_words(
 ) -> tuple[int, int, int]:
     """Fill `ends` with the words and special tokens of data[start:stop].
 
-    Returns how many there are, where the scan stands, and the next cut; call again from there
-    until it stands at `stop`.
+    Returns how many there are, how far the scan got, and the next special token; call again from
+    there until it is at `stop`.
     """
     count = np.int64(0)
     while (start < stop or next_special < specials.shape[0]) and count + ROOM <= ends.size:

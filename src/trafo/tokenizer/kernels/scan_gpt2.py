@@ -10,7 +10,7 @@ white space, other:
   2. A white space character starts a word if the one before is not white space, or if the next
      exists and is not white space (the last of a run goes, if it is a blank, with what follows).
   3. An apostrophe that starts a word and is followed by s, d, m, t, ll, ve or re takes just these
-     with it, and the next word starts right behind.
+     with it, and the next word starts right after.
 
 Rules 1 and 2 only look at neighbours, so on bit masks (bit i for byte i) they are a handful of
 shifts and ands. ASCII masks come from vector compares, others from one character at a time.
@@ -28,9 +28,9 @@ from trafo.tokenizer.kernels.utf8 import character_at
 BLANK, APOSTROPHE, LINE_FEED, CARRIAGE_RETURN, SLASH = b" '\n\r/"
 D, E, L, M, R, S, T, V = b"delmrstv"
 
-BLOCK = 64
+WIDTH = 64  # bytes looked at together
 _AT_ONCE = 8  # ends written before asking whether there are more; those too many do no harm
-ROOM = BLOCK + 2 + _AT_ONCE  # free ends that a block may need
+ROOM = WIDTH + 2 + _AT_ONCE  # free ends that 64 bytes may need
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -73,7 +73,7 @@ def _masks_by_character(
     index = start
     while index < stop:
         character, length = character_at(data, index)
-        if index + length > start + BLOCK:
+        if index + length > start + WIDTH:
             break
         first = _ONE << np.uint64(index - start)
         every = ((_ONE << np.uint64(length)) - _ONE) << np.uint64(index - start)
@@ -109,10 +109,10 @@ def _with_contractions(
     apostrophes: np.uint64,
     forced: int,
 ) -> tuple[np.uint64, int]:
-    """Apply rule 3 to the starts of a block.
+    """Apply rule 3 to the starts among `size` bytes.
 
-    The next word starts at `forced` at the earliest, and there for certain, if that is not behind
-    us already: a contraction of the block before may end in this one.
+    The next word starts at `forced` at the earliest, and there for certain, unless that has been
+    passed already: a contraction may continue from the 64 bytes before.
     """
     if forced >= position:
         keep = _ONE << np.uint64(forced - position)
@@ -139,7 +139,7 @@ def scan_gpt2(
 ) -> tuple[int, int]:
     """Write the end of each word of data[start:stop] to ends[count:].
 
-    Returns the new count and where to go on: `stop`, or an earlier end if `ends` is full.
+    Returns the new count and where to continue: `stop`, or an earlier end if `ends` is full.
     """
     letter_before = number_before = space_before = blank_before = other_before = _ZERO
     forced = start
@@ -147,17 +147,17 @@ def scan_gpt2(
     while position < stop:
         if count + ROOM > ends.size:
             return count, ends[count - 1]
-        size = min(BLOCK, stop - position)
-        in_text = _ALL >> np.uint64(BLOCK - size)
+        size = min(WIDTH, stop - position)
+        in_text = _ALL >> np.uint64(WIDTH - size)
         firsts = in_text
         high = _ALL
-        if position + BLOCK <= data.size:
+        if position + WIDTH <= data.size:
             letters, numbers, spaces, blanks, apostrophes, high = ascii_masks(data, position)
         if high & in_text:
             letters, numbers, spaces, blanks, apostrophes, firsts, last_spaces, size = (
                 _masks_by_character(data, classes, position, stop)
             )
-            in_text = _ALL >> np.uint64(BLOCK - size)
+            in_text = _ALL >> np.uint64(WIDTH - size)
         else:
             letters &= in_text
             numbers &= in_text

@@ -222,7 +222,7 @@ def _cased_word_end(data: Bytes, classes: Bytes, start: int, stop: int) -> tuple
 @subkernel
 def _word_end_gpt4o(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
     character_class, length = _class_at(data, classes, start)
-    # One leading character that is no letter, number or newline may belong to the word.
+    # One leading character that is not a letter, number or newline may belong to the word.
     lead = 0
     if not _is_letter(character_class) and character_class != NUMBER and character_class != NEWLINE:
         lead = length

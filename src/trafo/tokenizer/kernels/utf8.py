@@ -62,8 +62,8 @@ def first_invalid(data: Bytes, start: int, stop: int) -> int:
         if index + 64 <= stop and ascii_masks(data, index)[5] == 0:
             index += 64
             continue
-        block_end = min(index + 64, stop)
-        while index < block_end:
+        end = min(index + 64, stop)
+        while index < end:
             length = _sequence_length(data, index, stop)
             if length == 0:
                 return index

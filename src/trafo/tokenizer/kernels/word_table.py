@@ -60,6 +60,7 @@ def new_table(capacity: int, arena_size: int) -> WordTable:
 
 
 def new_batch() -> Batch:
+    """Room for the keys of BATCH words."""
     return np.zeros(5 * BATCH, np.uint64)
 
 
@@ -158,7 +159,7 @@ def _is_long_word(data: Bytes, start: int, length: int, arena: Bytes, key1: np.u
 
 @subkernel
 def is_at_home(batch: Batch, index: int, slots: Slots) -> bool:
-    """Whether a word of up to 15 bytes stands where its search begins, as nearly all do."""
+    """Whether a word of up to 15 bytes is where its search begins, as nearly all are."""
     home = np.int64(get(batch, HOME + index))
     # No stored key 1 is LONG itself, so that neither long words nor special tokens are found here.
     return get(slots, home) == get(batch, KEY0 + index) and get(slots, home + 1) == get(

@@ -1,4 +1,4 @@
-"""Word counts -> merges: the arrays behind `kernels/merge.py`, made and grown as needed."""
+"""Word counts -> merges: makes and grows the arrays that `kernels/merge.py` works on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trafo.tokenizer.kernels.merge import (
 )
 from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, fill_heap
 from trafo.tokenizer.kernels.pair_table import new_pair_table
-from trafo.tokenizer.merging.segmenter import Segmenter
+from trafo.tokenizer.merging.known_merges import KnownMerges
 
 Merge = tuple[bytes, bytes]
 
@@ -35,7 +35,7 @@ _MOST_CELLS = 1 << 32  # places are uint32
 
 
 class Merger:
-    """Finds the merges of words, from the beginning or behind those that are known already."""
+    """Finds the merges of words: all, or those that come after known ones."""
 
     def __init__(self, words: WordCounts, most_merges: int, known: Sequence[Merge] = ()) -> None:
         num_cells = len(words.text) + len(words) + 1
@@ -50,9 +50,9 @@ class Merger:
         numbers: NDArray[Any] = words.text
         ends = words.ends
         if known:
-            segmenter = Segmenter(known)
-            numbers, ends = segmenter.segment(words)
-            self._merges[: 2 * len(known)] = segmenter.merges.ravel()
+            merged = KnownMerges(known)
+            numbers, ends = merged.symbols(words)
+            self._merges[: 2 * len(known)] = merged.merges.ravel()
         self._cells = np.empty(2 * num_cells, np.int32)
         num_symbols = NUM_BYTES + len(known)
         num_pairs, num_places = self._find_pairs(numbers, ends, words.counts, num_symbols)
@@ -129,8 +129,8 @@ class Merger:
         num_merges, num_symbols = int(self._state[0]), int(self._state[4])
         text = self._symbols.text.tobytes()
         symbols = [text[a:b] for a, b in pairwise(self._symbols.offset[: num_symbols + 1].tolist())]
-        parts = self._merges[: 2 * num_merges].tolist()
-        return [(symbols[a], symbols[b]) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        pairs = self._merges[: 2 * num_merges].reshape(-1, 2).tolist()
+        return [(symbols[left], symbols[right]) for left, right in pairs]
 
 
 def _new_pairs(capacity: int) -> Pairs:

@@ -14,7 +14,7 @@ import numpy as np
 from trafo.tokenizer.counting.counter import WordCounts
 from trafo.tokenizer.kernels.arrays import Int64s, Uint32s
 from trafo.tokenizer.kernels.pair_table import new_pair_table
-from trafo.tokenizer.merging.segmenter import NUM_BYTES, Segmenter, pairs_of
+from trafo.tokenizer.merging.known_merges import KnownMerges, pairs_of
 
 Merge = tuple[bytes, bytes]
 
@@ -24,27 +24,25 @@ _BYTES_PER_PAIR = 128  # of the table, which is never more than half full, and o
 
 def merges_by_passing(
     partitions: Callable[[], Iterable[WordCounts]],
-    segmenter: Segmenter,
+    known: KnownMerges,
     buckets: Int64s,
-    known: Sequence[Merge],
     memory: int,
 ) -> list[Merge]:
-    """The merges behind the known ones, at least one; none if the memory is too small.
+    """The merges after the known ones, at least one; none if the memory is too small.
 
     `buckets` are upper bounds on how often the pairs that fall into them occur.
     """
-    symbols = [bytes([byte]) for byte in range(NUM_BYTES)] + [a + b for a, b in known]
     num_pairs = max(_FEWEST_PAIRS, memory // _BYTES_PER_PAIR)
     least = _nth_greatest(buckets, num_pairs // 4)
     too_low = 0
     while least > too_low:
-        left, right, counts = _frequent_pairs(partitions, segmenter, buckets, least, num_pairs)
+        left, right, counts = _frequent_pairs(partitions, known, buckets, least, num_pairs)
         if not len(counts):  # too many to count: only those in fuller buckets
             too_low = least
             fuller = buckets[buckets > least]
             least = _nth_greatest(fuller, len(fuller) // 2) if len(fuller) else 0
         elif counts.max() >= least:
-            return _certain_merges(left, right, counts, symbols, least)
+            return _certain_merges(left, right, counts, known.tokens, least)
         else:  # these only share buckets: there may be others as frequent
             least = int(counts.max())
     return []
@@ -58,7 +56,7 @@ def _nth_greatest(values: Int64s, number: int) -> int:
 
 def _frequent_pairs(
     partitions: Callable[[], Iterable[WordCounts]],
-    segmenter: Segmenter,
+    known: KnownMerges,
     buckets: Int64s,
     least: int,
     num_pairs: int,
@@ -67,7 +65,7 @@ def _frequent_pairs(
     table = new_pair_table(num_pairs)
     used = 0
     for words in partitions():
-        used = segmenter.add_frequent_pairs(words, buckets, least, table, used)
+        used = known.add_frequent_pairs(words, buckets, least, table, used)
         if used < 0:
             table = table[:0]
             break

@@ -23,10 +23,10 @@ from trafo.errors import InputError
 from trafo.runtime.sizes import format_size
 from trafo.tokenizer.counting.counter import WordCounts
 from trafo.tokenizer.kernels.arrays import Int64s
-from trafo.tokenizer.kernels.segment import gather_words
+from trafo.tokenizer.kernels.known_merges import gather_words
+from trafo.tokenizer.merging.known_merges import KnownMerges
 from trafo.tokenizer.merging.merger import Merge, Merger
 from trafo.tokenizer.merging.passes import merges_by_passing
-from trafo.tokenizer.merging.segmenter import Segmenter
 
 _STEPS_PER_OCTAVE = 16  # how finely `least` is chosen
 _NUM_STEPS = 64 * _STEPS_PER_OCTAVE
@@ -50,44 +50,42 @@ def merge_in_rounds(
     max_memory: int,
     advance: Callable[[int], None] = lambda _: None,
 ) -> list[Merge]:
-    """The merges of words that come in partitions, which are asked for anew for every pass."""
+    """The merges of words that come in partitions, which are read again for every pass."""
     merges: list[Merge] = []
     room = 3 * max_memory // 4 - merging_memory(0, 0, num_merges)
     while len(merges) < num_merges:
-        segmenter = Segmenter(merges)
+        known = KnownMerges(merges)
         buckets = np.zeros(1 << max(10, (max_memory // 128).bit_length() - 1), np.int64)
         for words in partitions():
-            segmenter.add_pairs(words, buckets)
+            known.add_pairs(words, buckets)
         if not buckets.any():  # no word has a pair left
             break
         found: list[Merge] = []
-        least = _choose_least(partitions, segmenter, buckets, room)
+        least = _choose_least(partitions, known, buckets, room)
         if least:
-            active = _active_words(partitions, segmenter, buckets, least)
+            active = _active_words(partitions, known, buckets, least)
             found = Merger(active, num_merges, merges).run(advance, least)[len(merges) :]
             del active
             if least == 1:
                 return merges + found
         if not found:
             most = num_merges - len(merges)
-            found = merges_by_passing(partitions, segmenter, buckets, merges, max_memory // 8)[
-                :most
-            ]
+            found = merges_by_passing(partitions, known, buckets, max_memory // 8)[:most]
             advance(len(found))
         if not found:
             raise InputError(
-                f"{format_size(max_memory)} of memory are too little to merge these words",
+                f"{format_size(max_memory)} of memory are not enough to merge these words",
                 hint=f"allow {format_size(2 * max_memory)}",
             )
         merges += found
     return merges
 
 
-def _choose_least(partitions: Partitions, segmenter: Segmenter, buckets: Int64s, room: int) -> int:
+def _choose_least(partitions: Partitions, known: KnownMerges, buckets: Int64s, room: int) -> int:
     """The smallest count for which all words with so frequent a pair fit; 0 if there is none."""
     size_of_step = np.zeros(_NUM_STEPS, np.int64)
     for words in partitions():
-        best = segmenter.best_pairs(words, buckets)
+        best = known.best_pairs(words, buckets)
         sizes = np.diff(words.ends, prepend=0) + 1
         size_of_step += np.bincount(_step(best), sizes, _NUM_STEPS).astype(np.int64)
     size_of_step[0] = 0  # words of one symbol have no pair
@@ -112,12 +110,12 @@ def _least_of(step: int) -> int:
 
 
 def _active_words(
-    partitions: Partitions, segmenter: Segmenter, buckets: Int64s, least: int
+    partitions: Partitions, known: KnownMerges, buckets: Int64s, least: int
 ) -> WordCounts:
     """The words with a pair that may occur `least` times."""
     texts, ends, counts = [], [], []
     for words in partitions():
-        chosen = np.flatnonzero(segmenter.best_pairs(words, buckets) >= least)
+        chosen = np.flatnonzero(known.best_pairs(words, buckets) >= least)
         sizes = np.diff(words.ends, prepend=0)[chosen]
         texts.append(np.empty(int(sizes.sum()), np.uint8))
         gather_words(words.text, words.ends, chosen, texts[-1], np.empty(len(chosen), np.int64))

@@ -31,7 +31,7 @@ Item = TypeVar("Item")
 
 
 class Position(NamedTuple):
-    """A place between two chunks; it is saved, so that an interrupted job goes on from there."""
+    """A place between two chunks; it is saved, so that an interrupted job can resume there."""
 
     file: int = 0  # index into the inputs
     offset: int = 0  # bytes of its text, or its records, that lie before
@@ -43,7 +43,7 @@ START = Position()
 
 @dataclass(frozen=True, slots=True)
 class PlannedChunk:
-    """A chunk to be read: a part of a file that holds whole words only.
+    """A chunk to be read: text of one file, cut where no word is split.
 
     `start` and `end` are offsets in the file's text, or the numbers of its records.
     """
@@ -124,7 +124,7 @@ class Chunker:
         )
 
     def _plan_unread(self, at: Position) -> Iterator[PlannedChunk]:
-        """Chunks until one whose end cannot be told from the text near it."""
+        """Chunks until one whose end cannot be found from the text near it."""
         file = self.inputs.files[at.file]
         is_last = False
         while not is_last:

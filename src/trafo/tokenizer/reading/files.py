@@ -17,7 +17,7 @@ import zstandard
 
 from trafo.errors import InputError
 
-_ZSTD_READ = 16 << 10  # small, because a few bytes of zstd can stand for 128 kB each
+_ZSTD_READ = 16 << 10  # small, because a few bytes of zstd can become 128 kB
 _ZSTD_MAX_WINDOW = 1 << 31  # what `zstd --long=31` asks for
 
 
@@ -130,5 +130,5 @@ def _truncated(path: Path) -> InputError:
     return InputError(
         "the compressed file ends too early",
         where=str(path),
-        hint="it was cut off, perhaps while being copied; fetch it again",
+        hint="it was cut off, perhaps while being copied; copy it again",
     )

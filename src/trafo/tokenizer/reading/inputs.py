@@ -35,12 +35,12 @@ class InputFile:
 
     @property
     def is_seekable(self) -> bool:
-        """Whether any stretch of its text can be read directly: not compressed, not a pipe."""
+        """Whether its text can be read from any offset: it is not compressed, and not a pipe."""
         return not self.has_records and not is_compressed(self.path) and self.path.is_file()
 
     @property
     def form(self) -> str:
-        """The last suffix of its name that does not stand for compression."""
+        """The last suffix of its name that is not that of a compression."""
         suffixes = self.path.name.lower().split(".")[1:]
         return next((suffix for suffix in reversed(suffixes) if suffix not in ("gz", "zst")), "")
 

@@ -18,7 +18,7 @@ _ROWS_PER_BATCH = 1024  # few enough that long documents do not fill the memory
 
 
 class _Line(NamedTuple):
-    """Where a record stands; spelt out only when there is something to complain about."""
+    """Where a record is; formatted only for an error message."""
 
     path: Path
     number: int
@@ -82,7 +82,7 @@ def _field_of(record: Any, field: str, where: _Line) -> str:
     text = record[field]
     if not isinstance(text, str):
         raise InputError(
-            f"the field {field!r} holds no string but {json.dumps(text)[:40]}", where=str(where)
+            f"the field {field!r} is not a string but {json.dumps(text)[:40]}", where=str(where)
         )
     return text
 
@@ -95,19 +95,19 @@ def _encode(text: str, where: _Line, errors: Errors) -> bytes:
         if errors == "replace":
             return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
         raise InputError(
-            f"holds half a surrogate pair, \\u{ord(text[error.start]):04x}",
+            f"has half of a surrogate pair, \\u{ord(text[error.start]):04x}",
             where=str(where),
             hint="fix the text, or ask for errors to be replaced",
         ) from error
 
 
 def read_parquet(path: Path, field: str) -> Reads:
-    """The text of each row. What share of the rows is done stands for the bytes read."""
+    """The text of each row. The share of rows done serves as the share of bytes read."""
     table = _open_parquet(path)
     _check_column(table, path, field)
     num_rows, size = table.metadata.num_rows, path.stat().st_size
     row = 0
-    # Taken as bytes: whoever scans the words checks the UTF-8 anyway.
+    # Taken as bytes: whether they are UTF-8 is checked when the chunk is read.
     for batch in table.iter_batches(batch_size=_ROWS_PER_BATCH, columns=[field]):
         for text in batch.column(0).cast("large_string").cast("large_binary").to_pylist():
             row += 1

@@ -10,7 +10,7 @@ from trafo.tokenizer.report.readable import readable
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
-    """A text, or a part of it, counted in four ways. Words are what white space parts."""
+    """A text, or some of it, counted in four ways. Words are what white space separates."""
 
     num_bytes: int = 0
     num_characters: int = 0
@@ -37,7 +37,7 @@ class Totals:
 
     @property
     def tokens_per_word(self) -> float:
-        """In how many pieces a word is broken, the white space around it included."""
+        """Fertility: tokens per word, the white space around it included."""
         return _ratio(self.num_tokens, self.num_words)
 
 

@@ -48,7 +48,7 @@ def measure(
             bar.advance(chunk.plan.disk_bytes)
     if not meter.counts.any():
         raise InputError("the text is empty", where=", ".join(files))
-    vocabulary = Vocabulary(tokenizer.parts, meter.counts)
+    vocabulary = Vocabulary(tokenizer.spec, meter.counts)
     return Report(
         tokenizer=name,
         hash=tokenizer.hash,
@@ -126,7 +126,7 @@ class Meter:
         self._bytes_of_kind += np.bincount(kind_of_token, lengths, len(KINDS)).astype(np.int64)
 
     def _count_words(self, kinds: Kinds, chunk: Chunk) -> int:
-        """How many words begin here; one may go on from the chunk before, if no document ends."""
+        """How many words begin here; one may continue from the chunk before, unless that ended."""
         inside = (kinds != SPACES) & (kinds != SPECIAL)
         inside_before = np.concatenate([[self._in_word], inside])
         inside_before[chunk.specials[:, 1]] = False

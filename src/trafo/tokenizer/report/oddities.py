@@ -1,7 +1,7 @@
-"""Tokens that show what was wrong with the text they were learnt from.
+"""Tokens that show what was wrong with the text they were learned from.
 
 Mojibake: UTF-8 that was once read in another encoding and saved like that, `Ã©` for `é`, `â€™` for
-`’`. Boilerplate: long repetitions of a sign, and pieces of addresses and markup, which say more
+`’`. Boilerplate: long repetitions of a sign, and fragments of addresses and markup, which say more
 about how the text was gathered than about the language. Both are heuristics: the rules below are
 all there is to them.
 """
@@ -11,22 +11,22 @@ import regex
 _SHORTEST_REPETITION = 8  # characters
 _REPETITION = regex.compile(r"(?s)(.{1,4}?)\1{2,}")
 
-# The bytes 80..BF, which go on a character in UTF-8, as Windows-1252 and as Latin-1 show them.
-_BEHIND = bytes(range(0x80, 0xC0))
-_GOES_ON = _BEHIND.decode("cp1252", errors="ignore") + _BEHIND.decode("latin-1")
-_ANY = regex.escape(_GOES_ON)
-_SIGN = regex.escape("".join(character for character in _GOES_ON if not character.isalpha()))
+# The bytes 80..BF, which continue a character in UTF-8, as Windows-1252 and as Latin-1 show them.
+_CONTINUATION = bytes(range(0x80, 0xC0))
+_CONTINUED = _CONTINUATION.decode("cp1252", errors="ignore") + _CONTINUATION.decode("latin-1")
+_ANY = regex.escape(_CONTINUED)
+_SIGN = regex.escape("".join(character for character in _CONTINUED if not character.isalpha()))
 
 _MOJIBAKE = regex.compile(
     "|".join(
         [
-            # Two bytes. Behind other letters than these two, only signs: Czech has `Úž`.
+            # Two bytes. After other letters than these two, only signs: Czech has `Úž`.
             rf"[ÂÃ][{_ANY}]",
             rf"[Ä-ß][{_SIGN}]",
             # Three and four bytes.
             rf"[à-ï][{_ANY}]{{2}}",
             rf"[ð-ô][{_ANY}]{{3}}",
-            # What is left of these where a split pattern parts letters from signs.
+            # What is left of these where a split pattern separates letters from signs.
             "â€|ï¿|¿½|ðŸ|ÃÂ|ÂÃ|€[™œ\u02dc“”¦¢]",
             # Typed by nobody: U+FFFD and control characters (but "next line" is one that is used).
             r"[\ufffd\u0080-\u0084\u0086-\u009f]",
@@ -48,7 +48,7 @@ def is_mojibake(token: bytes) -> bool:
 
 
 def is_boilerplate(token: bytes) -> bool:
-    """Whether the token is a piece of an address or of markup, or repeats a few characters."""
+    """Whether the token is a fragment of an address or of markup, or repeats a few characters."""
     text = token.decode("utf-8", errors="ignore").strip(" ")
     if len(text) >= _SHORTEST_REPETITION and _REPETITION.fullmatch(text):
         return True

@@ -13,16 +13,16 @@ _HEXADECIMAL = "trafo-hexadecimal"
 def readable(token: bytes) -> str:
     """` the` becomes `·the`, 80 dashes become `-×80`, the first byte of `é` becomes `<C3>`."""
     text = token.decode("utf-8", errors=_HEXADECIMAL)
-    pieces: list[str] = []
+    shown: list[str] = []
     end = 0
     for run in _LONG_RUN.finditer(text):
-        pieces += [visible(text[end : run.start()]), _abbreviated(run[0], run[1] or run[2])]
+        shown += [visible(text[end : run.start()]), _abbreviated(run[0], run[1] or run[2])]
         end = run.end()
-    return "".join([*pieces, visible(text[end:])])
+    return "".join([*shown, visible(text[end:])])
 
 
 def visible(text: str) -> str:
-    """White space and characters without a shape, spelt out."""
+    """White space and unprintable characters, made visible."""
     return "".join(map(_visible, text))
 
 

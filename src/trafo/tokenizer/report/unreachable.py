@@ -1,10 +1,10 @@
 """Tokens that no text can ever become: a slot in the vocabulary, and in the model, for nothing.
 
-In: a tokenizer's parts. Out: the ids, each with the reason. A token is unreachable if
+In: a tokenizer's spec. Out: the ids, each with the reason. A token is unreachable if
 
  1. its bytes occur in no valid UTF-8: BPE starts from all 256 bytes, of which UTF-8 never uses 13;
  2. or BPE on its bytes ends with several tokens. Then it never appears inside a longer word
-    either: where a token stands in a result, no merge crossed its borders, so the merges inside
+    either: where a token is in a result, no merge crossed its borders, so the merges inside
     were those that happen to it alone;
  3. or the pattern cuts through it, alone and between all sorts of neighbours.
 
@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise, product
 
-from trafo.tokenizer.formats.spec import TokenizerParts
+from trafo.tokenizer.formats.spec import TokenizerSpec
 from trafo.tokenizer.patterns import compile_pattern, split_words
 
 Pair = tuple[bytes, bytes]
@@ -41,26 +41,26 @@ _PART_OF_UTF8 = re.compile(
 _NEIGHBOURS = ("", "a", "A", "s", "l", "e", "1", "!", "'", " ", "\n")
 
 
-def unreachable_tokens(parts: TokenizerParts) -> dict[int, str]:
+def unreachable_tokens(spec: TokenizerSpec) -> dict[int, str]:
     """The reason for each unreachable id; special tokens are always reachable."""
-    rank_of_pair = {pair: rank for rank, pair in reversed(list(enumerate(parts.merges)))}
+    rank_of_pair = {pair: rank for rank, pair in reversed(list(enumerate(spec.merges)))}
     reasons: dict[int, str] = {}
-    for token, token_id in parts.ordinary_tokens().items():
-        reason = _reason(token, rank_of_pair, parts)
+    for token, token_id in spec.ordinary_tokens().items():
+        reason = _reason(token, rank_of_pair, spec)
         if reason:
             reasons[token_id] = reason
     return dict(sorted(reasons.items()))
 
 
-def _reason(token: bytes, rank_of_pair: dict[Pair, int], parts: TokenizerParts) -> str | None:
+def _reason(token: bytes, rank_of_pair: dict[Pair, int], spec: TokenizerSpec) -> str | None:
     if not occurs_in_utf8(token):
         return "not UTF-8"
     text = _text(token)
-    if parts.whole_words and text is not None and split_words(text, parts.pattern) == [text]:
+    if spec.whole_words and text is not None and split_words(text, spec.pattern) == [text]:
         return None
     if not _merges_into_one(token, rank_of_pair):
         return "not made by the merges"
-    if text is not None and not _fits_into_word(text, parts.pattern):
+    if text is not None and not _fits_into_word(text, spec.pattern):
         return "cut by the pattern"
     return None
 
@@ -79,22 +79,22 @@ def _text(token: bytes) -> str | None:
 
 
 def _merges_into_one(token: bytes, rank_of_pair: dict[Pair, int]) -> bool:
-    pieces = [token[i : i + 1] for i in range(len(token))]
-    while len(pieces) > 1:
+    symbols = [token[i : i + 1] for i in range(len(token))]
+    while len(symbols) > 1:
         ranked = [
             (rank_of_pair[pair], i)
-            for i, pair in enumerate(pairwise(pieces))
+            for i, pair in enumerate(pairwise(symbols))
             if pair in rank_of_pair
         ]
         if not ranked:
             return False
         _, i = min(ranked)
-        pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
+        symbols[i : i + 2] = [symbols[i] + symbols[i + 1]]
     return True
 
 
 def _fits_into_word(text: str, pattern: str) -> bool:
-    """Whether the pattern ever leaves the text in one piece."""
+    """Whether the pattern ever leaves the text whole."""
     if compile_pattern(pattern).fullmatch(text):  # the usual case, at once
         return True
     return any(_is_left_whole(before, text, after, pattern) for before, after in _contexts())

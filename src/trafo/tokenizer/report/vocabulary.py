@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from trafo.tokenizer.formats.spec import TokenizerParts
+from trafo.tokenizer.formats.spec import TokenizerSpec
 from trafo.tokenizer.report.facts import Token
 from trafo.tokenizer.report.oddities import is_boilerplate, is_mojibake
 from trafo.tokenizer.report.unreachable import unreachable_tokens
@@ -16,15 +16,15 @@ from trafo.tokenizer.report.unreachable import unreachable_tokens
 class Vocabulary:
     """A vocabulary with the count of each id. Special tokens are listed only if frequent."""
 
-    def __init__(self, parts: TokenizerParts, counts: NDArray[np.int64]) -> None:
-        self._parts = parts
+    def __init__(self, spec: TokenizerSpec, counts: NDArray[np.int64]) -> None:
+        self._spec = spec
         self._counts = counts
-        special_ids = set(parts.special_tokens.values())
-        self._ordinary = sorted(set(parts.vocab) - special_ids)
+        special_ids = set(spec.special_tokens.values())
+        self._ordinary = sorted(set(spec.vocab) - special_ids)
 
     def longest(self, number: int) -> list[Token]:
-        """By bytes; among equals those with the lower id, which were learnt first."""
-        by_length = sorted(self._ordinary, key=lambda i: (-len(self._parts.vocab[i]), i))
+        """By bytes; among equals those with the lower id, which were learned first."""
+        by_length = sorted(self._ordinary, key=lambda i: (-len(self._spec.vocab[i]), i))
         return self._tokens(by_length[:number])
 
     def most_frequent(self, number: int) -> list[Token]:
@@ -38,9 +38,9 @@ class Vocabulary:
 
     def unreachable(self) -> list[Token]:
         """Those that no text can hold, see `unreachable.py`."""
-        reasons = unreachable_tokens(self._parts)
+        reasons = unreachable_tokens(self._spec)
         return [
-            Token(i, self._parts.vocab[i], int(self._counts[i]), why) for i, why in reasons.items()
+            Token(i, self._spec.vocab[i], int(self._counts[i]), why) for i, why in reasons.items()
         ]
 
     def mojibake(self) -> list[Token]:
@@ -52,7 +52,7 @@ class Vocabulary:
         return self._that(is_boilerplate)
 
     def _that(self, is_odd: Callable[[bytes], bool]) -> list[Token]:
-        return self._tokens(i for i in self._ordinary if is_odd(self._parts.vocab[i]))
+        return self._tokens(i for i in self._ordinary if is_odd(self._spec.vocab[i]))
 
     def _tokens(self, ids: Iterable[int]) -> list[Token]:
-        return [Token(i, self._parts.vocab[i], int(self._counts[i])) for i in ids]
+        return [Token(i, self._spec.vocab[i], int(self._counts[i])) for i in ids]

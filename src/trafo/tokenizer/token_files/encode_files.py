@@ -1,4 +1,4 @@
-"""Files -> a token file, in parallel, in constant memory, and going on after a kill."""
+"""Files -> a token file, in parallel, in constant memory, resumed after a kill."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def encode_files(
 ) -> TokenFile:
     """Encode files, folders or globs into the token file `out`.
 
-    A document is a record of JSON lines or Parquet, a file of text, or what stands before an
-    `<|endoftext|>` in it; `end_of_document` names a special token to write behind each of the
-    first two. If `out` is there already, made from the same input in the same way, nothing is
+    A document is a record of JSON lines or Parquet, a text file, or the text up to an
+    `<|endoftext|>` in it; `end_of_document` names a special token to write after each record and
+    file. If `out` is there already, made from the same input in the same way, nothing is
     done; if an earlier run was killed, it is finished.
     """
     inputs = open_inputs(inputs, field, errors)
@@ -91,7 +91,7 @@ class ChunkEncoder:
             )
         self._document_end_id = int(NO_ID) if end_of_document is None else ids[end_of_document]
         # For each special token, and last for the end of a document: whether a document ends there,
-        # and the number of ids that stand for it.
+        # and the number of ids written for it.
         self._is_end = np.array([token in (END_OF_TEXT, end_of_document) for token in ids] + [True])
         self._num_ids = np.array([1] * len(ids) + [int(end_of_document is not None)])
         self._tokenizer = tokenizer

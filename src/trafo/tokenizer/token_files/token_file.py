@@ -38,10 +38,12 @@ class Manifest:
 
 
 def manifest_path(path: Path) -> Path:
+    """Where the manifest of a token file is."""
     return path.with_name(path.name + ".json")
 
 
 def documents_path(path: Path) -> Path:
+    """Where the document ends of a token file are."""
     return path.with_name(path.name + ".documents")
 
 
@@ -97,7 +99,7 @@ def read_manifest(path: Path) -> Manifest:
     where = manifest_path(path)
     if not where.exists():
         raise InputError(
-            "is no finished token file: it has no manifest" if path.exists() else "no such file",
+            "is not a finished token file: it has no manifest" if path.exists() else "no such file",
             where=str(path),
             hint="make it with `trafo tokenizer encode`",
         )
@@ -111,7 +113,7 @@ def read_manifest(path: Path) -> Manifest:
         return manifest
     except (ValueError, TypeError, KeyError, AttributeError):
         raise FormatError(
-            "is no manifest that this version reads",
+            "is not a manifest that this version reads",
             where=str(where),
             hint="encode the text again",
         ) from None

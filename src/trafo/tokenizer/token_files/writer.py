@@ -2,7 +2,7 @@
 
 Ids go to `.NAME.partial`, document ends to `.NAME.partial.documents`. Every few seconds both are
 put safely on disk and `.NAME.partial.json` says how much of them is valid and where in the input
-that is. A later run cuts both back to there and goes on, so that the result is the same to the
+that is. A later run truncates both to that and resumes, so that the result is the same to the
 byte. When all is written, the manifest takes the place of that journal, and then the three files
 get their final names, the manifest last: that needs no more space, and a later run can finish it.
 """
@@ -81,7 +81,7 @@ class TokenWriter:
 
     @property
     def position(self) -> Position:
-        """Where in the input to go on."""
+        """Where in the input to resume."""
         return self._now.position
 
     def _storage_errors(self) -> AbstractContextManager[None]:
@@ -124,7 +124,7 @@ class TokenWriter:
         return True
 
     def _open_files(self) -> None:
-        """Open for appending behind what is valid."""
+        """Open for appending after what is valid."""
         for path in (self._partial, self._partial_documents):
             path.touch()
             self._files.append(path.open("r+b"))
@@ -177,7 +177,7 @@ class TokenWriter:
             self._save_in_background()
 
     def _send_to_disk(self) -> None:
-        """Have the disk work while we encode, so that there is little to wait for at the end."""
+        """Start writing to disk while we encode, so that there is little to wait for at the end."""
         written = self._now.num_tokens * self._dtype.itemsize
         size = written - self._sent
         if size >= _BYTES_SENT_AT_ONCE and hasattr(os, "posix_fadvise"):
@@ -186,7 +186,7 @@ class TokenWriter:
             self._sent = written
 
     def _save_in_background(self) -> None:
-        """Put what is written on disk while encoding goes on."""
+        """Force what is written to disk while encoding continues."""
         if self._saving is not None and self._saving.is_alive():
             return
         self._check_saved()
@@ -215,7 +215,7 @@ class TokenWriter:
             raise self._save_error
 
     def finish(self) -> None:
-        """Give the files their names and declare them finished."""
+        """Give the files their final names; then they are finished."""
         self._check_saved()
         if self._now.last_end < self._now.num_tokens:  # the last document ends where the ids do
             with self._storage_errors():

@@ -1,16 +1,16 @@
 """Where a text may be cut in two without changing its words.
 
 A text of which only the beginning is known is cut where no word and no special token can cross,
-whatever comes next. Then the pieces can be scanned apart, by any number of threads, and give the
+whatever comes next. Then the chunks can be scanned apart, by any number of threads, and give the
 words of the whole. Such a place is
 
- - behind a special token;
+ - after a special token;
  - before white space that follows an ASCII letter or digit: no named pattern has a word in which
-   these two stand side by side, and none looks behind;
- - before the last two words of the beginning: more text can change the last word (it may go on)
-   and the one before (`'` `l` becomes `'ll`), but no earlier one. It must not be behind a word of
-   white space: that may owe its border to the letter behind it (`\\s+(?!\\S)`), and would lose it
-   if the piece ended there.
+   these two are side by side, and none looks back;
+ - before the last two words of the beginning: more text can change the last word (it may continue)
+   and the one before (`'` `l` becomes `'ll`), but no earlier one. It must not be after a word of
+   white space: that may owe its end to the letter after it (`\\s+(?!\\S)`), and would lose it
+   if the chunk ended there.
 
 A user's own expression may look anywhere, so only the first kind is safe for it.
 """
@@ -38,9 +38,9 @@ class Cutter:
         self._finder = finder
 
     def last_certain_place(self, window: bytes) -> int | None:
-        """A safe place in the middle of a text, told from the bytes around it alone.
+        """A safe place in the middle of a text, found from the bytes around it alone.
 
-        There the text may be cut whatever stands before and behind the window: it lies before
+        There the text may be cut whatever comes before and after the window: it lies before
         white space that follows an ASCII letter or digit, and inside nothing that could be a
         special token. None if there is none.
         """
@@ -68,7 +68,7 @@ class Cutter:
         specials = self._finder.find(data, start, stop)
         if is_end:
             return stop, specials
-        # Behind this, a special token may have begun that only more text will show.
+        # After this, a special token may have begun that only more text will show.
         limit = max(start, stop - max(0, self._finder.longest - 1))
         specials = specials[specials[:, 0] < limit]
         last_special = int(specials[-1, 1]) if len(specials) else start
@@ -77,7 +77,7 @@ class Cutter:
         return self._before_word(data, last_special, limit), specials
 
     def _before_word(self, data: Bytes, start: int, stop: int) -> int:
-        """The last safe place in a stretch without special tokens; `start` if there is none."""
+        """The last safe place in text without special tokens; `start` if there is none."""
         if not self._scanner.is_named:
             return start
         window = max(start, stop - _WINDOW)
@@ -101,7 +101,7 @@ class Cutter:
 
 
 def whole_characters(data: Bytes, start: int, stop: int) -> int:
-    """`stop`, or the start of the character that goes on behind it."""
+    """`stop`, or the start of the character that continues after it."""
     for back in range(1, min(4, stop - start + 1)):
         byte = int(data[stop - back])
         if byte >= 0xC0:

@@ -2,9 +2,9 @@
 
 In: valid UTF-8 and the places of special tokens in it. Out: where each word ends, in one stream
 that also carries the special tokens, so that what follows (counting, encoding) is a single loop.
-The named patterns are compiled scanners that give exactly the pieces that the `regex` package
+The named patterns are compiled scanners that give exactly the words that the `regex` package
 gives for the regular expressions in `patterns.py`; any other expression is left to that package.
-No named pattern looks behind, so a scan may go on from any word's end.
+No named pattern looks back, so a scan may resume at any word's end.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ class Scanner:
         self._pattern = pattern
         self.is_named = self._number is not None
         self.cuts_at_spaces = self.is_named and self._number != NONE
-        compile_pattern(pattern)  # a wrong one is refused here, not in the middle of a text
+        compile_pattern(pattern)  # refuse a wrong one here, not in the middle of a text
         self._classes = character_classes()
         self._ends = np.empty(_WORDS_AT_ONCE, np.int64)
 

@@ -1,4 +1,4 @@
-"""Where the special tokens stand in a text: the longest one at each place, from left to right."""
+"""Where the special tokens are in a text: the longest one at each place, from left to right."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ class SpecialFinder:
 
     def __init__(self, tokens: Sequence[str], document_end: int | None = None) -> None:
         self.tokens = list(tokens)
-        # The index that stands for the end of a document among the specials of a text.
+        # The index of the end of a document among the special tokens found in a text.
         self.document_end = len(self.tokens) if document_end is None else document_end
         self._encoded = encoded = [special_bytes(token) for token in self.tokens]
         self.longest = max(map(len, encoded), default=0)

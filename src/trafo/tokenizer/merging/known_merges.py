@@ -10,29 +10,34 @@ from trafo.tokenizer.counting.counter import WordCounts
 from trafo.tokenizer.encoding.encoder import Merges
 from trafo.tokenizer.kernels.arrays import Int64s, Uint32s, Uint64s
 from trafo.tokenizer.kernels.bpe import SCRATCH_PER_BYTE, SHORT
+from trafo.tokenizer.kernels.known_merges import (
+    add_frequent_pairs,
+    add_pairs,
+    best_pairs,
+    symbols_of_words,
+)
+from trafo.tokenizer.kernels.merge import NUM_BYTES
 from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable
-from trafo.tokenizer.kernels.segment import add_frequent_pairs, add_pairs, best_pairs, segment_words
-
-NUM_BYTES = 256
 
 Buckets = Int64s
 
 
-class Segmenter:
+class KnownMerges:
     """Symbols are numbered as in training: the bytes, then the merges."""
 
     def __init__(self, known: Sequence[tuple[bytes, bytes]]) -> None:
         number = {bytes([byte]): byte for byte in range(NUM_BYTES)}
         number |= {left + right: NUM_BYTES + i for i, (left, right) in enumerate(known)}
         rows = [(number[left], number[right], number[left + right]) for left, right in known]
+        self.tokens = list(number)  # the bytes of each symbol
         self.merges = np.array([row[:2] for row in rows], np.int32).reshape(-1, 2)
         self._merges = Merges.from_ids({byte: byte for byte in range(NUM_BYTES)}, rows)
 
-    def segment(self, words: WordCounts) -> tuple[Uint32s, Int64s]:
+    def symbols(self, words: WordCounts) -> tuple[Uint32s, Int64s]:
         """The symbols of all words, and where each word ends among them."""
         symbols = np.empty(len(words.text), np.uint32)
         ends = np.empty(len(words), np.int64)
-        total = segment_words(
+        total = symbols_of_words(
             words.text, words.ends, *self._tables(), symbols, ends, self._scratch(words)
         )
         return symbols[:total], ends

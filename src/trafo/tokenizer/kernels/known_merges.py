@@ -13,7 +13,7 @@ from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable, pair_hash, p
 
 
 @subkernel
-def _segment(
+def _symbols_of(
     text: Bytes,
     start: int,
     length: int,
@@ -29,7 +29,7 @@ def _segment(
 
 
 @kernel
-def segment_words(
+def symbols_of_words(
     text: Bytes,
     ends: Ends,
     byte_ids: Ids,
@@ -42,7 +42,7 @@ def segment_words(
     start = total = np.int64(0)
     for word in range(ends.size):
         length = ends[word] - start
-        total += _segment(text, start, length, byte_ids, merges, symbols[total:], scratch)
+        total += _symbols_of(text, start, length, byte_ids, merges, symbols[total:], scratch)
         symbol_ends[word] = total
         start = ends[word]
     return total
@@ -67,7 +67,7 @@ def add_pairs(
     """Add the count of each word to the buckets of its pairs."""
     start = np.int64(0)
     for word in range(ends.size):
-        number = _segment(text, start, ends[word] - start, byte_ids, merges, ids, scratch)
+        number = _symbols_of(text, start, ends[word] - start, byte_ids, merges, ids, scratch)
         for i in range(number - 1):
             buckets[_bucket(ids[i], ids[i + 1], buckets.size)] += counts[word]
         start = ends[word]
@@ -87,7 +87,7 @@ def best_pairs(
     """The fullest bucket among those of each word's pairs; 0 for a single symbol."""
     start = np.int64(0)
     for word in range(ends.size):
-        number = _segment(text, start, ends[word] - start, byte_ids, merges, ids, scratch)
+        number = _symbols_of(text, start, ends[word] - start, byte_ids, merges, ids, scratch)
         best[word] = 0
         for i in range(number - 1):
             best[word] = max(best[word], buckets[_bucket(ids[i], ids[i + 1], buckets.size)])
@@ -128,7 +128,7 @@ def add_frequent_pairs(
     """
     start = np.int64(0)
     for word in range(ends.size):
-        number = _segment(text, start, ends[word] - start, byte_ids, merges, ids, scratch)
+        number = _symbols_of(text, start, ends[word] - start, byte_ids, merges, ids, scratch)
         for i in range(number - 1):
             if buckets[_bucket(ids[i], ids[i + 1], buckets.size)] < least:
                 continue
