@@ -18,9 +18,12 @@ def test_there_are_some() -> None:
 
 @pytest.mark.parametrize("path", RECIPES, ids=[path.stem for path in RECIPES])
 def test_a_recipe_can_be_loaded(path: Path) -> None:
-    config = load(TrainConfig, path, ["some.txt"])
-    assert config.text == ("some.txt",)
-    assert config != TrainConfig(text=("some.txt",))
+    pairs = ("train.en", "train.de")
+    settings = load(TrainConfig, path)
+    flags = ["--pairs", *pairs] if settings.translates else ["some.txt"]
+    config = load(TrainConfig, path, flags)
+    assert (config.pairs or config.text) == (pairs if config.translates else ("some.txt",))
+    assert config != TrainConfig(text=config.text, pairs=config.pairs)
     assert path.read_text().startswith("# ")  # what it is for
 
 
