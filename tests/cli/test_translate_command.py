@@ -16,11 +16,20 @@ from trafo.checkpoint.snapshot import take
 from trafo.checkpoint.store import CheckpointStore
 from trafo.cli.main import main
 from trafo.data.pair_tokenizer import PairTokenizer
+from trafo.errors import InputError
 from trafo.generate.beam_config import BeamConfig
 from trafo.generate.beam_reference import beam_search
-from trafo.models import EncoderDecoder, EncoderDecoderConfig, TransformerLM
+from trafo.generate.translation_attention import translation_attention
+from trafo.models import (
+    EncoderDecoder,
+    EncoderDecoderConfig,
+    RecurrentConfig,
+    RecurrentEncoderDecoder,
+    TransformerLM,
+)
 from trafo.tokenizer import Tokenizer
 
+BYTES = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
 SENTENCES = ["a dog", "", "zwei Hunde <|endoftext|> é", "a"]
 SEARCH = ["--max-extra", "3", "--max-ratio", "1"]
 CONFIG = EncoderDecoderConfig(
@@ -33,9 +42,8 @@ CONFIG = EncoderDecoderConfig(
 def folder(tmp_path_factory):
     """A run with two checkpoints of fresh weights."""
     path = tmp_path_factory.mktemp("run")
-    tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
     (path / "tokenizer").mkdir()
-    PairTokenizer(tokenizer, tokenizer).save(path / "tokenizer")
+    PairTokenizer(BYTES, BYTES).save(path / "tokenizer")
     for step in (1, 2):
         torch.manual_seed(step)
         model = EncoderDecoder(CONFIG)
@@ -98,6 +106,51 @@ def test_json_has_scores(trafo, folder, tmp_path):
     assert code == 0
     assert (content["source"], content["translation"]) == ("a dog", best)
     assert content["score"] == pytest.approx(score, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["cross", "encoder", "decoder"])
+def test_attention_of_every_kind(folder, kind):
+    """Rows of probabilities, labelled with tokens."""
+    bundle = load_translator(folder)
+    target = [*b"ein", 256]
+    found = translation_attention(bundle.model, bundle.tokenizer, "a dog", target, kind)
+    source, translated = [*" a dog", "(end)"], [*"ein", "(end)"]
+    assert found.rows == (source if kind == "encoder" else translated)
+    assert found.columns == (translated if kind == "decoder" else source)
+    assert found.weights.shape == (1, 2, len(found.rows), len(found.columns))
+    assert torch.allclose(found.weights.sum(-1), torch.ones(1))
+    if kind == "decoder":
+        assert not found.weights.triu(1).any()
+
+
+def test_attention_of_the_recurrent_model():
+    torch.manual_seed(0)
+    config = RecurrentConfig(source_vocab_size=257, target_vocab_size=257, d_model=8, d_hidden=8)
+    model = RecurrentEncoderDecoder(config).eval()
+    tokenizer = PairTokenizer(BYTES, BYTES)
+    found = translation_attention(model, tokenizer, "ab", [100, 256])
+    assert found.weights.shape == (1, 1, 2, 4)
+    assert torch.allclose(found.weights.sum(-1), torch.ones(1))
+    with pytest.raises(InputError, match="a recurrent model has no self-attention"):
+        translation_attention(model, tokenizer, "ab", [100, 256], "encoder")
+
+
+def test_the_picture_and_the_tree(trafo, folder, tmp_path):
+    file, picture = tmp_path / "in.txt", tmp_path / "attention.png"
+    file.write_text("\na dog\n")
+    flags = ["--attention", picture, "--attention-heads", "--tree", "--beam", 2, *SEARCH]
+    code, text, err = trafo("translate", file, *flags)
+    assert code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert f"attention: {picture}" in err
+    bundle = load_translator(folder)
+    steps = []
+    config = BeamConfig(beam=2, max_extra=3, max_ratio=1.0)
+    beam_search(bundle.model, [*b" a dog", 256], 256, config, steps)
+    kept = [f"{each.logprob:.2f}" for step in steps for each in step]
+    # One node for each hypothesis that was kept, below the sentence.
+    assert text.startswith("a dog\n")
+    assert sorted(line.split()[-1] for line in text.splitlines()[1:]) == sorted(kept)
 
 
 def test_eval_gives_loss_and_scores(trafo, folder, tmp_path):

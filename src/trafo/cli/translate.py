@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trafo.checkpoint.bundle import TranslatorBundle
     from trafo.generate.translate import Translation
 
+Kind = Literal["cross", "encoder", "decoder"]
 Files = Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE ...")]
 
 _TOGETHER = 4000  # lines that are sorted by length and translated before they are written
@@ -38,6 +39,14 @@ class Options(BeamConfig):
     """use the checkpoint with the lowest validation loss instead of the newest"""
     json: bool = False
     """print a JSON object per line, with log-probabilities and scores"""
+    tree: bool = False
+    """show the beam of each sentence as a tree, instead of its translation"""
+    attention: OptionalPath = None
+    """picture (.png) of the attention weights of the first sentence and its translation"""
+    attention_of: Kind = "cross"
+    """which attention: cross-attention, or the self-attention of the encoder or the decoder"""
+    attention_heads: bool = False
+    """a panel for each layer and head, instead of the mean of all"""
 
     def search(self) -> BeamConfig:
         """The settings of the search alone."""
@@ -54,6 +63,11 @@ def run(options: Options) -> None:
         _converse(bundle, options)
         return
     sentences = _sentences(options.files)
+    if options.attention is not None:
+        _draw(bundle, sentences, options)
+    if options.tree:
+        _show_trees(bundle, sentences, options)
+        return
     if options.out is None:
         for lines in _translated(bundle, sentences, options):
             sys.stdout.buffer.write(lines.encode())
@@ -115,6 +129,40 @@ def _line(number: int, sentence: str, found: Translation, options: Options) -> s
     if options.n_best == 1:
         return found.text
     return f"{number} ||| {found.text} ||| {found.score:.4f}"
+
+
+def _draw(bundle: TranslatorBundle, sentences: Sequence[str], options: Options) -> None:
+    """The attention of the first sentence that is not empty."""
+    from trafo.generate.translate import translate
+    from trafo.generate.translation_attention import draw_attention, translation_attention
+    from trafo.runtime.console import say
+
+    assert options.attention is not None
+    sentence = next((line for line in sentences if line.strip()), None)
+    if sentence is None:
+        raise InputError("no sentence to draw the attention of", hint="give one that is not empty")
+    model, tokenizer = bundle.model, bundle.tokenizer
+    target = translate(model, tokenizer, [sentence], options.search())[0][0].ids
+    found = translation_attention(model, tokenizer, sentence, target, options.attention_of)
+    draw_attention(found, options.attention, heads=options.attention_heads)
+    say(f"attention: {options.attention}")
+
+
+def _show_trees(bundle: TranslatorBundle, sentences: Sequence[str], options: Options) -> None:
+    from trafo.cli.beam_tree import beam_tree
+    from trafo.generate.beam_config import Hypothesis
+    from trafo.generate.beam_reference import beam_search
+    from trafo.generate.translate import source_ids
+    from trafo.runtime.console import show
+
+    model, tokenizer = bundle.model, bundle.tokenizer
+    places = [place for place, sentence in enumerate(sentences) if sentence.strip()]
+    for place, ids in zip(places, source_ids(model, tokenizer, sentences, places), strict=True):
+        steps = list[list[Hypothesis]]()
+        best = beam_search(model, ids, tokenizer.end, options.search(), steps)[0]
+        show(
+            beam_tree(sentences[place], steps, best, lambda token: tokenizer.target.decode([token]))
+        )
 
 
 def _converse(bundle: TranslatorBundle, options: Options) -> None:

@@ -17,9 +17,16 @@ from trafo.models.translator import Translator
 
 @torch.inference_mode()
 def beam_search(
-    model: Translator, source: Sequence[int], end: int, config: BeamConfig
+    model: Translator,
+    source: Sequence[int],
+    end: int,
+    config: BeamConfig,
+    steps: list[list[Hypothesis]] | None = None,
 ) -> list[Hypothesis]:
-    """The best translations of a source, best first. `end` also starts the target."""
+    """The best translations of a source, best first. `end` also starts the target.
+
+    `steps` receives what was kept at each step: those that are done and those that go on.
+    """
     padding = model.config.padding_id
     memory = model.encode(torch.tensor([list(source)]))
     alive, done = [Hypothesis((), 0.0, 0.0)], list[Hypothesis]()
@@ -33,8 +40,11 @@ def beam_search(
                     score = config.score(total, len(ids) + 1)
                     grown.append(Hypothesis((*ids, token), total, score))
         grown.sort(key=lambda hypothesis: -hypothesis.logprob)
-        done += [hypothesis for hypothesis in grown[: config.beam] if hypothesis.ids[-1] == end]
+        ended = [hypothesis for hypothesis in grown[: config.beam] if hypothesis.ids[-1] == end]
         alive = [hypothesis for hypothesis in grown if hypothesis.ids[-1] != end][: config.beam]
+        done += ended
+        if steps is not None:
+            steps.append(ended + alive)
         if len(done) >= config.beam:
             break
     found = done if len(done) >= config.n_best else done + alive

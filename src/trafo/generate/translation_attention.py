@@ -1,0 +1,99 @@
+"""A sentence and its translation -> attention weights of the model, and a picture of them.
+
+Cross-attention shows which source tokens a target token was written from; the encoder's and the
+decoder's self-attention show how each side looks at itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from trafo.data.pair_tokenizer import PairTokenizer
+from trafo.errors import InputError
+from trafo.models import EncoderDecoder
+from trafo.models.encoder_decoder_layers import Trace
+from trafo.models.translator import Translator
+from trafo.tokenizer.tokenizer import Tokenizer
+
+Kind = Literal["cross", "encoder", "decoder"]
+
+_PANEL = 3.0  # inches, without the labels
+_INCHES_PER_TOKEN = 0.22
+
+
+@dataclass(frozen=True)
+class TranslationAttention:
+    """`weights[layer, head, i, j]` says how much token i of `rows` takes from token j of `columns`.
+
+    Rows sum to 1.
+    """
+
+    rows: list[str]
+    columns: list[str]
+    weights: Float[Tensor, "layer head rows columns"]
+
+
+@torch.inference_mode()
+def translation_attention(
+    model: Translator,
+    tokenizer: PairTokenizer,
+    sentence: str,
+    target: Sequence[int],
+    kind: Kind = "cross",
+) -> TranslationAttention:
+    """Of a sentence and the ids of its translation, which the decoder is given."""
+    source = tokenizer.encode_source([sentence])[0].tolist()
+    sources, targets = _words(tokenizer.source, source), _words(tokenizer.target, target)
+    shifted = torch.tensor([[tokenizer.end, *target[:-1]]])
+    encoder, own, cross = list[Tensor](), list[Tensor](), list[Tensor]()
+    if isinstance(model, EncoderDecoder):
+        memory = model.encode(torch.tensor([source]), weights_out=encoder)
+        model.decode(shifted, memory, trace=Trace(own, cross))
+    else:
+        if kind != "cross":
+            what = "a recurrent model has no self-attention"
+            raise InputError(what, hint="it has cross-attention alone")
+        by_step = list[Tensor]()
+        model.decode(shifted, model.encode(torch.tensor([source])), cross_weights=by_step)
+        cross.append(torch.stack(by_step, dim=2))  # one layer, one head
+    layers = {"cross": cross, "encoder": encoder, "decoder": own}[kind]
+    rows = sources if kind == "encoder" else targets
+    columns = targets if kind == "decoder" else sources
+    return TranslationAttention(rows, columns, torch.stack(layers)[:, 0])
+
+
+def draw_attention(attention: TranslationAttention, path: Path, *, heads: bool = False) -> None:
+    """With tokens on both axes: the mean of all, or a panel for each layer and head."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    weights = attention.weights if heads else attention.weights.mean((0, 1), keepdim=True)
+    layers, num_heads = weights.shape[:2]
+    width = max(_PANEL, _INCHES_PER_TOKEN * len(attention.columns))
+    height = max(_PANEL, _INCHES_PER_TOKEN * len(attention.rows))
+    figure = Figure(figsize=(1.5 + width * num_heads, 1.5 + height * layers), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(layers, num_heads, squeeze=False)
+    for layer in range(layers):
+        for head in range(num_heads):
+            axes = panels[layer][head]
+            axes.imshow(weights[layer, head].numpy(), cmap="Blues", vmin=0, aspect="auto")
+            axes.set_xticks(range(len(attention.columns)), attention.columns, rotation=90)
+            axes.set_yticks(range(len(attention.rows)), attention.rows)
+            axes.tick_params(labelsize=7, length=0)
+            if heads:
+                axes.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=8)
+    figure.savefig(path, dpi=150)
+
+
+def _words(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """Tokens as labels: `$` would begin a formula."""
+    texts = (tokenizer.vocab[i].decode(errors="replace") for i in ids)
+    return [text.replace("$", r"\$").replace("<|endoftext|>", "(end)") for text in texts]
