@@ -7,13 +7,14 @@ import resource
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from trafo.errors import FormatError, StorageError
-from trafo.tokenizer.counting.counter import WordCounter
+from trafo.tokenizer.counting.counter import WordCounter, WordCounts
 from trafo.tokenizer.counting.store import NUM_PARTITIONS, CountStore
 from trafo.tokenizer.reading.chunks import START, Position
 from trafo.tokenizer.train import train_bpe
@@ -43,10 +44,17 @@ def expected(*texts: list[str]) -> Counter[bytes]:
     return counts
 
 
+def as_dict(words: WordCounts) -> dict[bytes, int]:
+    """Word -> count."""
+    text = words.text.tobytes()
+    spans = pairwise([0, *words.ends.tolist()])
+    return {text[a:b]: count for (a, b), count in zip(spans, words.counts.tolist(), strict=True)}
+
+
 def total(store: CountStore) -> Counter[bytes]:
     """All partitions, none of which may share a word with another."""
     counts: Counter[bytes] = Counter()
-    partitions = [words.to_dict() for words in store.partitions()]
+    partitions = [as_dict(words) for words in store.partitions()]
     assert len(partitions) == NUM_PARTITIONS
     for partition in partitions:
         assert not counts.keys() & partition.keys()

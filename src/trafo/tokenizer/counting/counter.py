@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -53,13 +53,6 @@ class WordCounts:
     def totals(self) -> WordTotals:
         """How many words there are."""
         return WordTotals(len(self.counts), int(self.counts.sum()), len(self.text))
-
-    def to_dict(self) -> dict[bytes, int]:
-        """For people and tests."""
-        text = self.text.tobytes()
-        starts = [0, *self.ends.tolist()]
-        words = (text[a:b] for a, b in pairwise(starts))
-        return dict(zip(words, self.counts.tolist(), strict=True))
 
 
 def concatenate_counts(many: Iterable[WordCounts]) -> WordCounts:
