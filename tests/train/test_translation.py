@@ -148,6 +148,12 @@ def test_bleu_on_the_way_and_the_average_at_the_end(make_pairs_config: MakeConfi
     for name, tensor in bundle.model.named_parameters():
         mean = sum(weights[name] for weights in every) / 3
         assert torch.allclose(tensor, mean, atol=1e-6)
+    # Of a short run, what there is; but not the weights that it began with.
+    short = start.train(make_pairs_config("short", steps=1, checkpoint__average=3))
+    assert CheckpointStore(short.checkpoint_folder).steps() == [0, 1]
+    kept = read_weights(CheckpointStore(short.checkpoint_folder).path(1))[0]
+    average = load_translator(short.path).model.state_dict()
+    assert all(tensor.equal(average[name]) for name, tensor in kept.items())
     longer = dataclasses.replace(config, steps=5, checkpoint=CheckpointConfig(every=1))
     start.resume(run.path, longer)
     assert load_translator(run.path).source == store.path(5)  # the average is of the past

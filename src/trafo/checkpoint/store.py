@@ -89,8 +89,11 @@ class CheckpointStore:
         return path
 
     def save_average(self, last: int) -> list[int]:
-        """Save the mean of the weights of the newest checkpoints; the steps that it is of."""
-        steps = self.steps()[-last:]
+        """Save the mean of the weights of the newest checkpoints; the steps that it is of.
+
+        Weights that were never trained do not count.
+        """
+        steps = [step for step in self.steps() if step][-last:]
         if len(steps) < last:
             raise InputError(
                 f"{len(steps)} checkpoints, {last} were to be averaged",

@@ -67,10 +67,15 @@ class Trainer:
         if interruption.signal is not None:
             self._leave(interruption.signal)
         elif self.config.checkpoint.average > 1 and self.ranks.is_first:
-            steps = self.store.save_average(self.config.checkpoint.average)
-            self.listener.note(f"averaged the checkpoints of steps {', '.join(map(str, steps))}")
+            self._average()
         self.state.seconds = self.clock.seconds
         return interruption.signal
+
+    def _average(self) -> None:
+        """The mean of the newest checkpoints; a short run may have fewer than asked for."""
+        trained = [step for step in self.store.steps() if step]
+        steps = self.store.save_average(min(self.config.checkpoint.average, len(trained)))
+        self.listener.note(f"averaged the checkpoints of steps {', '.join(map(str, steps))}")
 
     def advance(self) -> None:
         """One step and what is due after it; or back to a checkpoint, if it led to no number."""
