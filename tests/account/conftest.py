@@ -29,6 +29,8 @@ LM_SWITCHES: list[dict[str, Any]] = [
     {"tied_head": True},
     {"num_kv_heads": 2},
     {"qk_norm": True, "num_kv_heads": 1},
+    {"qkv_bias": True, "head_size": 10, "num_kv_heads": 2},
+    {"rope_scaling": "llama3", "rope_factor": 8.0},
     {"window": 16},
     {"window": 15, "num_kv_heads": 2},
     {"window": 100},

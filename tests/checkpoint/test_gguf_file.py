@@ -26,7 +26,11 @@ def small_gpt2(**switches):
     config = GPT2Config(
         vocab_size=260, context_length=32, d_model=32, num_layers=2, num_heads=4, **switches
     )
-    model = GPT2(config)
+    return shaken(GPT2(config))
+
+
+def shaken(model):
+    """Gains and biases other than 1 and 0, so that none can be forgotten."""
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 1:
@@ -37,6 +41,11 @@ def small_gpt2(**switches):
 MODELS = {
     "llama": lm,
     "llama-tied": lambda: lm(tied_head=True),
+    "llama-own-head": lambda: lm(head_size=12),
+    "llama-linear": lambda: lm(rope_scaling="linear", rope_factor=2.5),
+    "llama-3.1": lambda: lm(rope_scaling="llama3", rope_factor=4.0, rope_original_context=16),
+    "qwen2": lambda: shaken(lm(qkv_bias=True)),
+    "qwen3": lambda: shaken(lm(qk_norm=True, head_size=12, norm_eps=1e-3)),
     "gpt2": small_gpt2,
     "gpt2-untied": lambda: small_gpt2(tied_head=False),
 }
@@ -60,7 +69,7 @@ def test_names_and_shapes_are_those_that_the_package_knows(tmp_path, name):
     """Every tensor of the architecture's list that has no optional part, and no other."""
     model, path = MODELS[name](), tmp_path / "model.gguf"
     save_gguf(model, path)
-    kind = gguf.MODEL_ARCH.GPT2 if name.startswith("gpt2") else gguf.MODEL_ARCH.LLAMA
+    kind = gguf.MODEL_ARCH[name.split("-")[0].upper()]
     known = {gguf.TENSOR_NAMES[tensor] for tensor in gguf.MODEL_TENSORS[kind]}
     stored = {
         tensor.name.removesuffix(".weight").removesuffix(".bias")
@@ -114,8 +123,8 @@ def test_half_precision_is_measured(tmp_path):
 
 
 def test_what_cannot_be_written_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="qk_norm is True"):
-        save_gguf(lm(qk_norm=True), tmp_path / "model.gguf")
+    with pytest.raises(ConfigError, match=r"window is 5, which llama\.cpp would ignore"):
+        save_gguf(lm(window=5), tmp_path / "model.gguf")
     own = Tokenizer(VOCAB, [(b" ", b"t")], pattern="[a-z]+")
     with pytest.raises(ConfigError, match="does not know the split pattern"):
         save_gguf(lm(), tmp_path / "model.gguf", tokenizer=own)
@@ -242,7 +251,7 @@ def rewritten(path, out, change=None, extra=None, drop=()):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"llama.rope.scaling.type": "yarn"}, r"llama.rope.scaling.type is yarn"),
+        ({"llama.rope.scaling.type": "yarn"}, "rotary scaling 'yarn'"),
         ({"llama.expert_count": 8}, r"llama.expert_count is 8, which trafo does not know"),
         ({"llama.rope.dimension_count": 4}, r"rope.dimension_count is 4, the head size is 8"),
         ({"llama.block_count": "two"}, r"llama.block_count is 'two'"),
@@ -256,6 +265,42 @@ def test_fields_that_we_cannot_obey_are_refused(tmp_path, change, message):
     path = rewritten(tmp_path / "plain.gguf", tmp_path / "model.gguf", change)
     with pytest.raises(FormatError, match=message):
         load_gguf(path)
+
+
+def test_a_rotary_scaling_of_its_own_is_refused(tmp_path):
+    save_gguf(lm(), tmp_path / "plain.gguf")
+    extra = {"rope_freqs.weight": np.array([1, 2, 1, 3], np.float32)}
+    path = rewritten(tmp_path / "plain.gguf", tmp_path / "model.gguf", extra=extra)
+    with pytest.raises(FormatError, match=r"rope_freqs.weight holds a rotary scaling of its own"):
+        load_gguf(path)
+
+
+def test_llama_3_1_scaling_by_its_own_description(tmp_path):
+    """Long waves are divided by the factor, short ones stay: read off the stored tensor."""
+    model = TransformerLM(
+        *(260, 512, 128, 1, 2, 48, 500_000.0),
+        num_kv_heads=2,
+        rope_scaling="llama3",
+        rope_factor=8.0,
+    )
+    save_gguf(model, tmp_path / "model.gguf")
+    (stored,) = (
+        t.data for t in gguf.GGUFReader(tmp_path / "model.gguf").tensors if "rope_freqs" in t.name
+    )
+    lengths = 2 * np.pi * 500_000.0 ** (np.arange(0, 64, 2) / 64)
+    assert (stored[lengths < 8192 / 4] == 1).all()
+    np.testing.assert_allclose(stored[lengths > 8192], 8.0)
+    between = stored[(lengths > 8192 / 4) & (lengths < 8192)]
+    assert ((between > 1) & (between < 8)).all()
+    assert between.size
+    assert load_gguf(tmp_path / "model.gguf").config == model.config
+
+
+def test_the_window_of_a_file_is_obeyed(tmp_path):
+    save_gguf(lm(), tmp_path / "plain.gguf")
+    change = {"llama.attention.sliding_window": 5}
+    path = rewritten(tmp_path / "plain.gguf", tmp_path / "model.gguf", change)
+    assert load_gguf(path).config.window == 5
 
 
 def test_tensors_that_we_do_not_know_are_refused(tmp_path):

@@ -171,9 +171,7 @@ def test_a_second_export_replaces_the_first_but_no_other_folder(tmp_path):
         {"norm": "layernorm"},
         {"positions": "learned"},
         {"feed_forward": "relu"},
-        {"qk_norm": True},
         {"embedding_norm": True},
-        {"window": 5},
     ],
 )
 def test_what_llama_cannot_express_is_refused(tmp_path, switch):
@@ -190,7 +188,17 @@ def test_what_llama_cannot_express_is_refused(tmp_path, switch):
         ({"rope_scaling": {"rope_type": "yarn"}}, "rotary scaling 'yarn'"),
         ({"hidden_act": "gelu"}, "activation 'gelu'"),
         ({"attention_bias": True}, "biases in attention"),
-        ({"head_dim": 16}, "a free head size"),
+        ({"head_dim": 16}, "does not fit this model"),
+        ({"head_dim": 7}, "does not split into heads|even head size"),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_parameters": {"a": 1}},
+            "rope_parameters and rope_scaling that disagree",
+        ),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "has no 'low_freq_factor'"),
+        ({"partial_rotary_factor": 0.5}, "rotation of a part of each head"),
+        ({"quantization_config": {"bits": 4}}, "quantised weights"),
+        ({"model_type": "qwen2"}, r"no tensor .*q_proj.bias"),
+        ({"model_type": "qwen3"}, r"no tensor .*q_norm.weight"),
         ({"num_hidden_layers": 4}, r"no tensor 'model.layers.3"),
         ({"num_hidden_layers": 2}, r"does not know the tensor 'model.layers.2"),
         ({"num_hidden_layers": 10**12}, "layers, but only 30 tensors"),
@@ -214,6 +222,88 @@ def test_what_we_cannot_compute_is_refused(tmp_path, change, message):
     path.write_text(json.dumps(config))
     with pytest.raises(FormatError, match=message):
         load_hugging_face(tmp_path / "out")
+
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+OTHERS = {
+    "llama-own-head": ("Llama", {"head_dim": 12}),
+    "llama-linear": ("Llama", {"rope_scaling": {"rope_type": "linear", "factor": 2.5}}),
+    "llama-3.1": ("Llama", {"rope_scaling": LLAMA3, "rope_theta": 500.0}),
+    "mistral": ("Mistral", {"sliding_window": None, "head_dim": 12}),
+    "mistral-window": ("Mistral", {"sliding_window": 7}),
+    "qwen2": ("Qwen2", {}),
+    "qwen2-window": (
+        "Qwen2",
+        {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 0},
+    ),
+    "qwen3": ("Qwen3", {"head_dim": 12, "rms_norm_eps": 1e-3}),
+    "qwen3-window": (
+        "Qwen3",
+        {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 0, "head_dim": 8},
+    ),
+}
+
+
+def other(name):
+    family, settings = OTHERS[name]
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=101,
+        hidden_size=48,
+        intermediate_size=80,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        max_position_embeddings=40,
+        **settings,
+    )
+    return shake(getattr(transformers, f"{family}ForCausalLM")(config))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_families_both_ways(tmp_path, name):
+    theirs = other(name)
+    theirs.save_pretrained(tmp_path / "in")
+    ours = load_hugging_face(tmp_path / "in")
+    assert_same_logits_and_gradients(ours, theirs)
+    assert save_hugging_face(ours, tmp_path / "out").largest_logit_difference == 0
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    family = theirs.config.model_type
+    assert again.config.model_type == ("llama" if name == "mistral" else family)
+    ids = torch.randint(101, (2, 40))
+    with torch.no_grad():
+        torch.testing.assert_close(again(ids).logits, theirs(ids).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_the_older_spelling_of_rotary_scaling_is_read(tmp_path):
+    """`rope_scaling` beside `rope_theta`, as all files before 2026 have it."""
+    theirs = other("llama-3.1")
+    theirs.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    rope = config.pop("rope_parameters")
+    config |= {"rope_theta": rope.pop("rope_theta"), "rope_scaling": rope}
+    path.write_text(json.dumps(config))
+    assert_same_logits_and_gradients(load_hugging_face(tmp_path), theirs)
+
+
+def test_a_window_in_some_layers_is_refused(tmp_path):
+    theirs = other("qwen2-window")
+    theirs.config.layer_types = ["full_attention", "sliding_attention"]
+    theirs.save_pretrained(tmp_path)
+    with pytest.raises(FormatError, match="a sliding window in some layers only"):
+        load_hugging_face(tmp_path)
+
+
+def test_two_switches_that_no_family_has_together_are_refused(tmp_path):
+    model = TransformerLM(**LM_SHAPE, qk_norm=True, qkv_bias=True)
+    with pytest.raises(ConfigError, match="qk_norm and qkv_bias are both on"):
+        save_hugging_face(model, tmp_path / "out")
 
 
 def test_the_index_says_which_files_count(tmp_path):

@@ -12,6 +12,8 @@ from trafo.models import GPT2, GPT2Config, TransformerLM
 SWITCHES = [
     {},
     {"num_kv_heads": 2, "qk_norm": True},
+    {"head_size": 6, "qkv_bias": True},
+    {"rope_scaling": "llama3", "rope_factor": 4.0, "rope_original_context": 16},
     {"num_kv_heads": 1, "window": 3, "tied_head": True},
     {"norm_placement": "post", "positions": "learned", "feed_forward": "silu"},
     {"norm_placement": "none", "positions": "none", "feed_forward": "relu2"},

@@ -16,6 +16,8 @@ def transformer_lm_blocks(config: TransformerLMConfig, work: Workload) -> tuple[
     projections = parts.projections(
         d_kv,
         bias=False,
+        d_q=config.num_heads * config.d_head,
+        qkv_bias=config.qkv_bias,
         d_qk_norm=config.d_head if config.qk_norm else None,
         d_rotary=config.d_head if config.positions == "rope" else 0,
     )

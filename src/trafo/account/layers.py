@@ -79,20 +79,31 @@ class LayerParts:
         )
 
     def projections(
-        self, d_kv: int, *, bias: bool, d_qk_norm: int | None = None, d_rotary: int = 0
+        self,
+        d_kv: int,
+        *,
+        bias: bool,
+        d_q: int | None = None,
+        qkv_bias: bool = False,
+        d_qk_norm: int | None = None,
+        d_rotary: int = 0,
     ) -> Component:
         """Into queries, keys and values, and out of the heads again."""
+        d_q = d_q or self.d_model
         sizes = {
-            "q_proj": (self.d_model, self.d_model),
+            "q_proj": (self.d_model, d_q),
             "k_proj": (self.d_model, d_kv),
             "v_proj": (self.d_model, d_kv),
-            "output_proj": (self.d_model, self.d_model),
+            "output_proj": (d_q, self.d_model),
         }
-        weights = [w for name, size in sizes.items() for w in linear_weights(name, *size, bias)]
+        biased = set(sizes if bias else []) | set(["q_proj", "k_proj", "v_proj"] * qkv_bias)
+        weights = [
+            w for name, size in sizes.items() for w in linear_weights(name, *size, name in biased)
+        ]
         kept = [*self.keep("input of q, k, v", self._stream)]
         if d_qk_norm is not None:
             weights += [Weight(f"{side}_norm gain", (d_qk_norm,), "vector") for side in "qk"]
-            kept += self.keep("queries, keys before their norm", self.rows * (self.d_model + d_kv))
+            kept += self.keep("queries, keys before their norm", self.rows * (d_q + d_kv))
         if d_rotary and self.work.is_training:
             kept.append(Kept("rotations of queries, keys", 2 * self.work.seq * d_rotary, 4))
         return Component(

@@ -134,7 +134,7 @@ class _Attention:
         k = self._place(self._k(x), self._k_norm, positions)
         v = self._v(x).reshape(k.shape)
         heads = kernels.attend(q, k, v, keys, values, slots, self._window)
-        return self._output(heads.reshape(x.shape))
+        return self._output(heads.reshape(len(x), -1))
 
     def _place(self, flat: Floats, norm: Rows | None, positions: Ints) -> Floats:
         """Split into heads, norm, turn."""

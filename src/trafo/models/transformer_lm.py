@@ -27,6 +27,7 @@ from trafo.nn import (
     NormPlacement,
     RMSNorm,
     RotaryPositionalEmbedding,
+    RotaryScaling,
     SinusoidalPositions,
     SwiGLU,
     check_heads,
@@ -36,6 +37,7 @@ from trafo.nn import (
 
 NormName = Literal["rmsnorm", "layernorm"]
 PositionsName = Literal["rope", "none", "sinusoidal", "learned"]
+RopeScalingName = Literal["none", "linear", "llama3"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +56,20 @@ class TransformerLMConfig:
     """attentions side by side in a layer; each takes an equal part of d_model"""
     d_ff: int | None = None
     """width of the feed-forward part; none: 8/3 d_model for swiglu, 4 d_model for the others"""
+    head_size: int | None = None
+    """size of each attention head; None: d_model / num_heads"""
     rope_theta: float = 10_000.0
     """base of the rotary angles: larger ones turn more slowly and reach further"""
+    rope_scaling: RopeScalingName = "none"
+    """slower rotation for longer contexts: none, linear, or llama3 (as Llama 3.1 has it)"""
+    rope_factor: float = 1.0
+    """what rope_scaling divides frequencies by"""
+    rope_low: float = 1.0
+    """llama3: waves longer than rope_original_context / rope_low are slowed down in full"""
+    rope_high: float = 4.0
+    """llama3: waves shorter than rope_original_context / rope_high stay as they are"""
+    rope_original_context: int = 8192
+    """llama3: context length before the scaling"""
     norm_placement: NormPlacement = "pre"
     """norm before each sublayer, after it (as in 2017), or not at all"""
     norm: NormName = "rmsnorm"
@@ -70,6 +84,8 @@ class TransformerLMConfig:
     """the embedding table is the head too"""
     num_kv_heads: int | None = None
     """key/value heads, each shared by as many heads; none: one for each head"""
+    qkv_bias: bool = False
+    """biases on queries, keys and values"""
     qk_norm: bool = False
     """norm queries and keys, so that scores cannot grow"""
     window: int | None = None
@@ -89,15 +105,23 @@ class TransformerLMConfig:
 
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "context_length", "d_model", "num_layers", "num_heads")
-        require_positive(self, (*sizes, "d_ff", "num_kv_heads", "window"))
-        check_heads(self.d_model, self.num_heads, self.num_kv_heads)
+        optional = ("d_ff", "num_kv_heads", "head_size", "window", "rope_original_context")
+        require_positive(self, (*sizes, *optional))
+        check_heads(self.d_model, self.num_heads, self.num_kv_heads, self.head_size)
         require_choice(self, "norm_placement", get_args(NormPlacement))
         require_choice(self, "norm", get_args(NormName))
         require_choice(self, "positions", get_args(PositionsName))
+        require_choice(self, "rope_scaling", get_args(RopeScalingName))
         require_choice(self, "feed_forward", get_args(FeedForwardName))
         require_choice(self, "kernel", get_args(Kernel))
         require_dropout(self.dropout)
         require(self.rope_theta > 0, f"rope_theta is {self.rope_theta}", "it must be above 0")
+        require(self.rope_factor > 0, f"rope_factor is {self.rope_factor}", "it must be above 0")
+        require(
+            0 < self.rope_low < self.rope_high,
+            f"rope_low is {self.rope_low}, rope_high {self.rope_high}",
+            "both must be above 0, and rope_high the larger one",
+        )
         for name in ("norm_eps", "embedding_std", "head_std"):
             value = getattr(self, name)
             require(value is None or value >= 0, f"{name} is {value}", "it must not be negative")
@@ -108,13 +132,26 @@ class TransformerLMConfig:
         )
         require(
             self.positions != "rope" or self.d_head % 2 == 0,
-            f"rotary positions need an even head size, d_model / num_heads is {self.d_head}",
-            "change d_model or num_heads, or choose other positions",
+            f"rotary positions need an even head size, it is {self.d_head}",
+            "change d_model, num_heads or head_size, or choose other positions",
         )
 
     @property
     def d_head(self) -> int:
-        return self.d_model // self.num_heads
+        return self.head_size or self.d_model // self.num_heads
+
+    @property
+    def rotary_scaling(self) -> RotaryScaling | None:
+        """As the rotary layer takes it."""
+        if self.rope_scaling == "none":
+            return None
+        return RotaryScaling(
+            kind=self.rope_scaling,
+            factor=self.rope_factor,
+            low=self.rope_low,
+            high=self.rope_high,
+            original_context=self.rope_original_context,
+        )
 
     @property
     def feed_forward_size(self) -> int:
@@ -191,7 +228,7 @@ def _rope(config: TransformerLMConfig, device: Device) -> RotaryPositionalEmbedd
     if config.positions != "rope":
         return None
     return RotaryPositionalEmbedding(
-        config.rope_theta, config.d_head, config.context_length, device
+        config.rope_theta, config.d_head, config.context_length, device, config.rotary_scaling
     )
 
 
@@ -237,8 +274,11 @@ def _block(
         config.num_heads,
         rope=rope,
         num_kv_heads=config.num_kv_heads,
+        head_size=config.head_size,
         window=config.window,
         qk_norm=config.qk_norm,
+        norm_eps=config.norm_eps,
+        qkv_bias=config.qkv_bias,
         dropout=config.dropout,
         kernel=config.kernel,
         device=device,

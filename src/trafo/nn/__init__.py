@@ -30,7 +30,12 @@ from trafo.nn.masks import (
 )
 from trafo.nn.multi_head import MultiHeadAttention, check_heads
 from trafo.nn.norm import LayerNorm, RMSNorm
-from trafo.nn.position import LearnedPositions, RotaryPositionalEmbedding, SinusoidalPositions
+from trafo.nn.position import (
+    LearnedPositions,
+    RotaryPositionalEmbedding,
+    RotaryScaling,
+    SinusoidalPositions,
+)
 from trafo.nn.recurrent import GRUCell, run_gru
 from trafo.nn.residual import NormPlacement, residual
 from trafo.nn.self_attention import MultiHeadSelfAttention
@@ -59,6 +64,7 @@ __all__ = [
     "NormPlacement",
     "RMSNorm",
     "RotaryPositionalEmbedding",
+    "RotaryScaling",
     "SingleHeadAttention",
     "SinusoidalPositions",
     "SwiGLU",

@@ -26,23 +26,25 @@ class MultiHeadAttention(Module):
         num_heads: int,
         *,
         num_kv_heads: int | None = None,
+        head_size: int | None = None,
         bias: bool = False,
+        qkv_bias: bool = False,
         dropout: float = 0.0,
         kernel: Kernel = "readable",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_heads(d_model, num_heads, num_kv_heads)
+        check_heads(d_model, num_heads, num_kv_heads, head_size)
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads or num_heads
-        self.d_head = d_model // num_heads
+        self.d_head = head_size or d_model // num_heads
         self.kernel: Kernel = kernel
-        d_kv = self.num_kv_heads * self.d_head
-        self.q_proj = Linear(d_model, d_model, device, dtype, bias=bias)
-        self.k_proj = Linear(d_model, d_kv, device, dtype, bias=bias)
-        self.v_proj = Linear(d_model, d_kv, device, dtype, bias=bias)
-        self.output_proj = Linear(d_model, d_model, device, dtype, bias=bias)
+        d_q, d_kv = num_heads * self.d_head, self.num_kv_heads * self.d_head
+        self.q_proj = Linear(d_model, d_q, device, dtype, bias=bias or qkv_bias)
+        self.k_proj = Linear(d_model, d_kv, device, dtype, bias=bias or qkv_bias)
+        self.v_proj = Linear(d_model, d_kv, device, dtype, bias=bias or qkv_bias)
+        self.output_proj = Linear(d_q, d_model, device, dtype, bias=bias)
         self.dropout = Dropout(dropout)
 
     def forward(
@@ -99,12 +101,16 @@ class MultiHeadAttention(Module):
         return out
 
 
-def check_heads(d_model: int, num_heads: int, num_kv_heads: int | None) -> None:
-    """d_model splits evenly over the heads, and the heads over the key/value heads."""
-    if num_heads < 1 or d_model % num_heads:
+def check_heads(
+    d_model: int, num_heads: int, num_kv_heads: int | None, head_size: int | None = None
+) -> None:
+    """d_model splits evenly over the heads, unless they have a size of their own, and the heads
+    over the key/value heads.
+    """
+    if num_heads < 1 or (head_size is None and d_model % num_heads):
         raise ConfigError(
             f"d_model {d_model} is not divisible by num_heads {num_heads}",
-            hint="every head takes an equal part of d_model",
+            hint="every head takes an equal part of d_model, or give a head_size",
         )
     if num_kv_heads is not None and (num_kv_heads < 1 or num_heads % num_kv_heads):
         raise ConfigError(

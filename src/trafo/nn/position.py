@@ -7,7 +7,10 @@ Sinusoidal (Vaswani et al., 2017): PE(i, 2k) = sin(i / 10000^(2k/d)), PE(i, 2k+1
 added to the embeddings. Learned (GPT-2): one trained vector for each position, added too.
 """
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -18,9 +21,42 @@ from trafo.errors import ConfigError
 from trafo.nn.init import truncated_normal_
 
 
-def angles(theta: float, size: int, max_seq_len: int) -> Float[Tensor, "position pair"]:
+@dataclass(frozen=True, kw_only=True)
+class RotaryScaling:
+    """Slower rotation, so that a model reads further than it was trained to.
+
+    `linear` divides all frequencies by the factor (Chen et al., 2023). `llama3` (Llama 3.1) divides
+    those whose wave is longer than the original context / low, leaves those that are shorter than
+    the original context / high, and goes smoothly from one to the other in between.
+    """
+
+    kind: Literal["linear", "llama3"]
+    factor: float
+    low: float = 1.0
+    high: float = 4.0
+    original_context: int = 8192
+
+    def apply(self, frequencies: Float[Tensor, " pair"]) -> Float[Tensor, " pair"]:
+        """The frequencies that take the place of these."""
+        if self.kind == "linear":
+            return frequencies / self.factor
+        waves = self.original_context * frequencies / (2 * math.pi)  # in the original context
+        kept = ((waves - self.low) / (self.high - self.low)).clamp(0, 1)
+        return frequencies * (kept + (1 - kept) / self.factor)
+
+
+def rotary_frequencies(theta: float, size: int) -> Float[Tensor, " pair"]:
+    """theta^(-2k/size) for every pair k."""
+    return theta ** -(torch.arange(0, size, 2, dtype=torch.float64) / size)
+
+
+def angles(
+    theta: float, size: int, max_seq_len: int, scaling: RotaryScaling | None = None
+) -> Float[Tensor, "position pair"]:
     """i theta^(-2k/size) for every position i and pair k, exact enough for far positions."""
-    frequencies = theta ** -(torch.arange(0, size, 2, dtype=torch.float64) / size)
+    frequencies = rotary_frequencies(theta, size)
+    if scaling is not None:
+        frequencies = scaling.apply(frequencies)
     return torch.outer(torch.arange(max_seq_len, dtype=torch.float64), frequencies)
 
 
@@ -36,6 +72,7 @@ class RotaryPositionalEmbedding(Module):
         d_k: int,
         max_seq_len: int,
         device: torch.device | str | None = None,
+        scaling: RotaryScaling | None = None,
     ) -> None:
         super().__init__()
         if d_k % 2:
@@ -43,10 +80,11 @@ class RotaryPositionalEmbedding(Module):
                 f"rotary size d_k is {d_k}, odd", hint="rotation takes pairs of numbers"
             )
         self.theta, self.d_k, self.max_seq_len = theta, d_k, max_seq_len
+        self.scaling = scaling
         self._fill_tables(torch.device(device) if device else torch.get_default_device())
 
     def _fill_tables(self, device: torch.device) -> None:
-        turned = angles(self.theta, self.d_k, self.max_seq_len)
+        turned = angles(self.theta, self.d_k, self.max_seq_len, self.scaling)
         self.register_buffer("cos", turned.cos().to(device, torch.float32), persistent=False)
         self.register_buffer("sin", turned.sin().to(device, torch.float32), persistent=False)
 

@@ -32,10 +32,13 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         *,
         rope: RotaryPositionalEmbedding | None = None,
         num_kv_heads: int | None = None,
+        head_size: int | None = None,
         causal: bool = True,
         window: int | None = None,
         qk_norm: bool = False,
+        norm_eps: float = 1e-5,
         bias: bool = False,
+        qkv_bias: bool = False,
         dropout: float = 0.0,
         kernel: Kernel = "readable",
         device: torch.device | str | None = None,
@@ -45,7 +48,9 @@ class MultiHeadSelfAttention(MultiHeadAttention):
             d_model,
             num_heads,
             num_kv_heads=num_kv_heads,
+            head_size=head_size,
             bias=bias,
+            qkv_bias=qkv_bias,
             dropout=dropout,
             kernel=kernel,
             device=device,
@@ -54,8 +59,8 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         self.rope = rope
         self.causal = causal
         self.window = window
-        self.q_norm = RMSNorm(self.d_head, device=device, dtype=dtype) if qk_norm else None
-        self.k_norm = RMSNorm(self.d_head, device=device, dtype=dtype) if qk_norm else None
+        self.q_norm = RMSNorm(self.d_head, norm_eps, device, dtype) if qk_norm else None
+        self.k_norm = RMSNorm(self.d_head, norm_eps, device, dtype) if qk_norm else None
 
     def forward(  # type: ignore[override]  # one sequence instead of three
         self,

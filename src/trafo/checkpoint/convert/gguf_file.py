@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from trafo.checkpoint.convert.gguf_reader import GGUF, gguf_package
-from trafo.checkpoint.convert.gguf_tensors import from_gguf_state, to_gguf_state
+from trafo.checkpoint.convert.gguf_tensors import architecture_of, from_gguf_state, to_gguf_state
 from trafo.checkpoint.convert.gguf_tokenizer import write_tokenizer
 from trafo.checkpoint.convert.parity import Parity, measure_parity
 from trafo.errors import ConfigError, FormatError
@@ -35,7 +35,7 @@ def save_gguf(
         raise ConfigError(f"llama.cpp has no counterpart of a {type(model).__name__}")
     with TemporaryDirectory() as scratch:
         draft = Path(scratch) / "model.gguf"
-        writer = gguf.GGUFWriter(draft, "llama" if isinstance(model, TransformerLM) else "gpt2")
+        writer = gguf.GGUFWriter(draft, architecture_of(model.config))
         _write_config(writer, model.config)
         write_tokenizer(writer, gguf, model.config.vocab_size, tokenizer)
         for name, tensor in to_gguf_state(model).items():
@@ -78,6 +78,13 @@ def _write_config(writer: Any, config: TransformerLMConfig | GPT2Config) -> None
     writer.add_layer_norm_rms_eps(config.norm_eps)
     writer.add_rope_dimension_count(config.d_head)
     writer.add_rope_freq_base(config.rope_theta)
+    writer.add_key_length(config.d_head)
+    writer.add_value_length(config.d_head)
+    if config.rope_scaling == "llama3":
+        writer.add_rope_scaling_orig_ctx_len(config.rope_original_context)
+    if config.rope_scaling == "linear":
+        writer.add_rope_scaling_type(gguf_package().RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(config.rope_factor)
 
 
 def _storage(gguf: ModuleType, tensor: Tensor, dtype: Dtype) -> Any:
@@ -87,6 +94,8 @@ def _storage(gguf: ModuleType, tensor: Tensor, dtype: Dtype) -> Any:
     return names[dtype] if tensor.ndim > 1 else kinds.F32
 
 
+_ARCHITECTURES = ("llama", "qwen2", "qwen3", "gpt2")
+
 # What else a file may say about its architecture without changing what is computed.
 _HARMLESS = ("rope.scaling.finetuned", "rope.scaling.original_context_length")
 
@@ -94,16 +103,14 @@ _HARMLESS = ("rope.scaling.finetuned", "rope.scaling.original_context_length")
 def read_gguf_config(file: GGUF) -> TransformerLMConfig | GPT2Config:
     """Our config from the file's fields; a field that we cannot obey is refused, not ignored."""
     kind = file.architecture
-    if kind not in ("llama", "gpt2"):
-        raise file.refusal(f"architecture {kind!r}", "trafo reads llama and gpt2")
-    heads = file.integer(f"{kind}.attention.head_count")
-    d_model = file.integer(f"{kind}.embedding_length")
+    if kind not in _ARCHITECTURES:
+        raise file.refusal(f"architecture {kind!r}", f"trafo reads {', '.join(_ARCHITECTURES)}")
     shape: dict[str, Any] = {
         "vocab_size": file.integer(f"{kind}.vocab_size", _rows(file, "token_embd.weight")),
         "context_length": file.integer(f"{kind}.context_length"),
-        "d_model": d_model,
+        "d_model": file.integer(f"{kind}.embedding_length"),
         "num_layers": file.integer(f"{kind}.block_count"),
-        "num_heads": heads,
+        "num_heads": file.integer(f"{kind}.attention.head_count"),
         "d_ff": file.integer(f"{kind}.feed_forward_length"),
         "tied_head": "output.weight" not in file.shapes(),
     }
@@ -114,20 +121,45 @@ def read_gguf_config(file: GGUF) -> TransformerLMConfig | GPT2Config:
         eps = file.number("gpt2.attention.layer_norm_epsilon", 1e-5)
         return GPT2Config(**shape, norm_eps=eps)
     known |= {"attention.head_count_kv", "attention.layer_norm_rms_epsilon", "rope.freq_base"}
-    size = d_model // max(heads, 1)
-    for key in ("rope.dimension_count", "attention.key_length", "attention.value_length"):
-        if file.integer(f"llama.{key}", size) != size:
-            raise file.refusal(f"{key} is {file.get(f'llama.{key}')}, the head size is {size}")
-        known.add(key)
-    if file.text("llama.rope.scaling.type", "none") == "none":
-        known |= {"rope.scaling.type", "rope.scaling.factor"}
+    known |= {"attention.key_length", "attention.value_length", "rope.dimension_count"}
+    known |= {"rope.scaling.type", "rope.scaling.factor", "attention.sliding_window"}
     _refuse_fields(file, known)
     return TransformerLMConfig(
         **shape,
-        num_kv_heads=file.integer("llama.attention.head_count_kv", heads),
-        norm_eps=file.number("llama.attention.layer_norm_rms_epsilon", 1e-5),
-        rope_theta=file.number("llama.rope.freq_base", 10_000.0),
+        **_read_rotation(file),
+        head_size=_read_head_size(file, shape["d_model"], shape["num_heads"]),
+        num_kv_heads=file.integer(f"{kind}.attention.head_count_kv", shape["num_heads"]),
+        norm_eps=file.number(f"{kind}.attention.layer_norm_rms_epsilon", 1e-5),
+        window=file.integer(f"{kind}.attention.sliding_window", 0) or None,
+        qkv_bias=kind == "qwen2",
+        qk_norm=kind == "qwen3",
     )
+
+
+def _read_head_size(file: GGUF, d_model: int, heads: int) -> int | None:
+    """None if it follows from the other sizes."""
+    kind, usual = file.architecture, d_model // max(heads, 1)
+    size = file.integer(f"{kind}.attention.key_length", usual)
+    for key in ("rope.dimension_count", "attention.value_length"):
+        if file.integer(f"{kind}.{key}", size) != size:
+            raise file.refusal(f"{key} is {file.get(f'{kind}.{key}')}, the head size is {size}")
+    return None if size * heads == d_model else size
+
+
+def _read_rotation(file: GGUF) -> dict[str, Any]:
+    """Llama 3.1's scaling is a tensor instead, see `gguf_tensors`."""
+    kind = file.architecture
+    found: dict[str, Any] = {"rope_theta": file.number(f"{kind}.rope.freq_base", 10_000.0)}
+    original = file.integer(f"{kind}.rope.scaling.original_context_length", 8192)
+    found["rope_original_context"] = original or 8192
+    has_factor = file.get(f"{kind}.rope.scaling.factor") is not None
+    scaling = file.text(f"{kind}.rope.scaling.type", "linear" if has_factor else "none")
+    if scaling == "none":
+        return found
+    if scaling != "linear":
+        raise file.refusal(f"rotary scaling {scaling!r}", "trafo knows none and linear here")
+    factor = file.number(f"{kind}.rope.scaling.factor", 1.0)
+    return found | {"rope_scaling": "linear", "rope_factor": factor}
 
 
 def _refuse_fields(file: GGUF, known: set[str]) -> None:

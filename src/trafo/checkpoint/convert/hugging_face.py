@@ -59,7 +59,7 @@ def read_hugging_face_config(folder: Path) -> TransformerLMConfig | GPT2Config:
     theirs = read_json(where)
     kind = theirs.get("model_type")
     try:
-        if kind == "llama":
+        if kind in llama.FAMILIES:
             return llama.from_llama_config(theirs)
         if kind == "gpt2":
             return gpt2.from_gpt2_config(theirs)
@@ -69,7 +69,7 @@ def read_hugging_face_config(folder: Path) -> TransformerLMConfig | GPT2Config:
         raise FormatError(f"has no {error}", where=str(where)) from None
     except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise FormatError(f"does not describe a model: {error}", where=str(where)) from None
-    hint = "trafo reads llama and gpt2"
+    hint = f"trafo reads {', '.join(llama.FAMILIES)} and gpt2"
     raise FormatError(f"model_type is {kind!r}", where=str(where), hint=hint)
 
 

@@ -1,10 +1,12 @@
-"""TransformerLM <-> Hugging Face's Llama: same network, other names, other order of rotary pairs.
+"""TransformerLM <-> Hugging Face's Llama, Mistral, Qwen2 and Qwen3.
 
-We rotate neighbours (2k, 2k+1), as the RoPE paper does; Hugging Face rotates (k, k + d/2). Moving
-the rows of the query and key matrices accordingly makes both compute the same scores.
+They are the same network but for a few switches: Mistral may have a sliding window, Qwen2 has
+biases on queries, keys and values, Qwen3 norms queries and keys. Names differ, and so does the
+order of rotary pairs: we rotate neighbours (2k, 2k+1), as the RoPE paper does, Hugging Face rotates
+(k, k + d/2). Moving the rows of the query and key matrices makes both compute the same scores.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 from einops import rearrange
 from jaxtyping import Float
@@ -15,7 +17,16 @@ from trafo.checkpoint.convert.names import NameTable, expand, first_missing, wit
 from trafo.errors import ConfigError, FormatError
 from trafo.models import CausalLM, TransformerLM, TransformerLMConfig
 
-NAMES: NameTable = with_weights(
+Family = Literal["llama", "mistral", "qwen2", "qwen3"]
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+
+_CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
+_NAMES: NameTable = with_weights(
     (
         ("token_embeddings", "model.embed_tokens"),
         ("layers.{i}.attn.q_proj", "model.layers.{i}.self_attn.q_proj"),
@@ -31,25 +42,60 @@ NAMES: NameTable = with_weights(
         ("lm_head", "lm_head"),
     )
 )
+_BIAS_NAMES: NameTable = tuple(
+    (f"layers.{{i}}.attn.{part}_proj.bias", f"model.layers.{{i}}.self_attn.{part}_proj.bias")
+    for part in "qkv"
+)
+_NORM_NAMES: NameTable = tuple(
+    (f"layers.{{i}}.attn.{part}_norm.weight", f"model.layers.{{i}}.self_attn.{part}_norm.weight")
+    for part in "qk"
+)
 
-# The switches of a TransformerLM that Llama has no counterpart for, and what it has instead.
-_LLAMA_HAS = {
+# The switches of a TransformerLM that none of them has, and what they have instead.
+_ALL_HAVE = {
     "norm_placement": "pre",
     "norm": "rmsnorm",
     "positions": "rope",
     "feed_forward": "swiglu",
-    "qk_norm": False,
-    "window": None,
     "embedding_norm": False,
 }
 
 
+def family_of(config: TransformerLMConfig) -> Family:
+    """Which of them has all switches of this config."""
+    for field, needed in _ALL_HAVE.items():
+        value = getattr(config, field)
+        if value != needed:
+            raise ConfigError(
+                f"{field} is {value!r}, which Llama's shape cannot express",
+                hint=f"only models with {field} {needed!r} can be written this way",
+            )
+    if config.qk_norm and config.qkv_bias:
+        raise ConfigError("qk_norm and qkv_bias are both on, which no format can express")
+    if config.qk_norm:
+        return "qwen3"
+    if config.qkv_bias:
+        return "qwen2"
+    return "llama" if config.window is None else "mistral"
+
+
+def tensor_names(
+    config: TransformerLMConfig, plain: NameTable, biases: NameTable, norms: NameTable
+) -> dict[str, str]:
+    """{ours: theirs} of all tensors that a model of this config has."""
+    table = plain + (biases if config.qkv_bias else ()) + (norms if config.qk_norm else ())
+    names = expand(table, config.num_layers)
+    if config.tied_head:
+        del names["lm_head.weight"]
+    return names
+
+
 def to_llama_config(config: TransformerLMConfig) -> dict[str, Any]:
     """What goes into config.json."""
-    require_llama_shape(config)
+    family = family_of(config)
     return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        "architectures": [_CLASSES[family]],
+        "model_type": family,
         "vocab_size": config.vocab_size,
         "max_position_embeddings": config.context_length,
         "hidden_size": config.d_model,
@@ -61,47 +107,111 @@ def to_llama_config(config: TransformerLMConfig) -> dict[str, Any]:
         "hidden_act": "silu",
         "rms_norm_eps": config.norm_eps,
         "rope_theta": config.rope_theta,
-        "attention_bias": False,
+        "rope_scaling": _to_rope_scaling(config),
+        "attention_bias": config.qkv_bias,
         "mlp_bias": False,
         "tie_word_embeddings": config.tied_head,
+        **_to_window(config, family),
         # Theirs default to 1 and 2, which are ordinary tokens here.
         "bos_token_id": None,
         "eos_token_id": None,
     }
 
 
-def require_llama_shape(config: TransformerLMConfig) -> None:
-    for field, needed in _LLAMA_HAS.items():
-        value = getattr(config, field)
-        if value != needed:
-            raise ConfigError(
-                f"{field} is {value!r}, which Llama's shape cannot express",
-                hint=f"only models with {field} {needed!r} can be written this way",
-            )
+def _to_rope_scaling(config: TransformerLMConfig) -> dict[str, Any] | None:
+    if config.rope_scaling == "none":
+        return None
+    scaling = {"rope_type": config.rope_scaling, "factor": config.rope_factor}
+    if config.rope_scaling == "llama3":
+        scaling |= {
+            "low_freq_factor": config.rope_low,
+            "high_freq_factor": config.rope_high,
+            "original_max_position_embeddings": config.rope_original_context,
+        }
+    return scaling
+
+
+def _to_window(config: TransformerLMConfig, family: Family) -> dict[str, Any]:
+    if family == "mistral" or config.window is None:
+        return {"sliding_window": config.window}
+    kinds = ["sliding_attention"] * config.num_layers
+    return {
+        "use_sliding_window": True,
+        "sliding_window": config.window,
+        "max_window_layers": 0,
+        "layer_types": kinds,
+    }
 
 
 def from_llama_config(theirs: dict[str, Any]) -> TransformerLMConfig:
     """Our config from config.json; what we cannot compute is refused, not ignored."""
-    rope = theirs.get("rope_parameters") or theirs.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
+    family: Family = theirs["model_type"]
     heads, d_model = theirs["num_attention_heads"], theirs["hidden_size"]
-    _refuse(kind != "default", f"rotary scaling {kind!r}")
     _refuse(theirs.get("hidden_act", "silu") != "silu", f"activation {theirs.get('hidden_act')!r}")
-    _refuse(bool(theirs.get("attention_bias")), "biases in attention")
+    has_bias = family != "qwen2" and bool(theirs.get("attention_bias"))
+    _refuse(has_bias, "biases in attention")
     _refuse(bool(theirs.get("mlp_bias")), "biases in the feed-forward part")
-    _refuse((theirs.get("head_dim") or d_model // heads) * heads != d_model, "a free head size")
+    _refuse(theirs.get("quantization_config") is not None, "quantised weights")
+    kv_heads = theirs.get("num_key_value_heads") if family == "llama" else None
+    head_size = theirs.get("head_dim") or (128 if family == "qwen3" else d_model // heads)
     return TransformerLMConfig(
         vocab_size=theirs["vocab_size"],
         context_length=theirs["max_position_embeddings"],
         d_model=d_model,
         num_layers=theirs["num_hidden_layers"],
         num_heads=heads,
-        num_kv_heads=theirs.get("num_key_value_heads"),
+        num_kv_heads=kv_heads if family == "llama" else theirs["num_key_value_heads"],
+        head_size=None if head_size * heads == d_model else head_size,
         d_ff=theirs["intermediate_size"],
-        rope_theta=float(rope.get("rope_theta") or theirs.get("rope_theta") or 10_000.0),
         norm_eps=theirs.get("rms_norm_eps", 1e-6),
         tied_head=theirs.get("tie_word_embeddings", False),
+        qkv_bias=family == "qwen2",
+        qk_norm=family == "qwen3",
+        window=_from_window(theirs, family),
+        **_from_rope(theirs),
     )
+
+
+def _from_rope(theirs: dict[str, Any]) -> dict[str, Any]:
+    """The newer `rope_parameters` hold the base, too; the older `rope_scaling` may be beside."""
+    new, old = theirs.get("rope_parameters") or {}, theirs.get("rope_scaling") or {}
+    if new and old:
+        kinds = {rope.get("rope_type", rope.get("type")) for rope in (new, old)}
+        same = len(kinds) == 1 and new.get("factor") == old.get("factor")
+        _refuse(not same, "rope_parameters and rope_scaling that disagree")
+    rope = old | new
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    _refuse(kind not in ("default", "linear", "llama3"), f"rotary scaling {kind!r}")
+    partial = rope.get("partial_rotary_factor", theirs.get("partial_rotary_factor", 1.0))
+    _refuse(partial not in (None, 1.0), "rotation of a part of each head")
+    found = {"rope_theta": float(rope.get("rope_theta") or theirs.get("rope_theta") or 10_000.0)}
+    if kind == "default":
+        return found
+    found |= {"rope_scaling": kind, "rope_factor": float(rope["factor"])}
+    if kind == "llama3":
+        found |= {
+            "rope_low": float(rope["low_freq_factor"]),
+            "rope_high": float(rope["high_freq_factor"]),
+            "rope_original_context": rope["original_max_position_embeddings"],
+        }
+    return found
+
+
+def _from_window(theirs: dict[str, Any], family: Family) -> int | None:
+    """The window of all layers; in some layers only, it is refused."""
+    if family == "llama":
+        return None
+    if family == "mistral":
+        window: int | None = theirs.get("sliding_window", 4096)
+        return window
+    if not theirs.get("use_sliding_window"):
+        return None
+    layers, full = theirs["num_hidden_layers"], theirs.get("max_window_layers", 28)
+    kinds = theirs.get("layer_types") or [
+        "full_attention" if i < full else "sliding_attention" for i in range(min(layers, 10**4))
+    ]
+    _refuse(len(set(kinds)) > 1, "a sliding window in some layers only")
+    return theirs["sliding_window"] if kinds[0] == "sliding_attention" else None
 
 
 def _refuse(found: bool, what: str) -> None:
@@ -110,9 +220,9 @@ def _refuse(found: bool, what: str) -> None:
 
 
 def to_llama_state(model: TransformerLM) -> dict[str, Tensor]:
-    names = expand(NAMES, model.config.num_layers)
+    names = tensor_names(model.config, _NAMES, _BIAS_NAMES, _NORM_NAMES)
     return {
-        names[ours]: to_halves(tensor, model.config.d_head) if _is_rotated(ours) else tensor
+        names[ours]: to_halves(tensor, model.config.d_head) if is_rotated(ours) else tensor
         for ours, tensor in model.state_dict().items()
     }
 
@@ -120,32 +230,35 @@ def to_llama_state(model: TransformerLM) -> dict[str, Tensor]:
 def from_llama_state(theirs: dict[str, Tensor], config: TransformerLMConfig) -> CausalLM:
     """A model with these weights, in their dtype."""
     require_layers(config.num_layers, theirs)
-    names = expand(NAMES, config.num_layers)
-    if config.tied_head:
-        del names["lm_head.weight"]
+    names = tensor_names(config, _NAMES, _BIAS_NAMES, _NORM_NAMES)
     missing = first_missing(names, theirs)
     if missing is not None:
         raise FormatError(f"no tensor {missing!r}", hint="the weights do not fit config.json")
     harmless = ("rotary_emb.inv_freq", *(["lm_head.weight"] * config.tied_head))
     refuse_unknown(theirs, names.values(), harmless)
     state = {
-        ours: to_pairs(theirs[name], config.d_head) if _is_rotated(ours) else theirs[name]
+        ours: to_pairs(theirs[name], config.d_head) if is_rotated(ours) else theirs[name]
         for ours, name in names.items()
     }
     return fill(config, state)
 
 
-def _is_rotated(name: str) -> bool:
-    return name.endswith(("q_proj.weight", "k_proj.weight"))
+def is_rotated(name: str) -> bool:
+    """Whether the rows of this tensor of ours are in the order of rotary pairs."""
+    return name.rpartition(".")[0].endswith(("q_proj", "k_proj", "q_norm", "k_norm"))
 
 
-def to_halves(weight: Float[Tensor, "rows d_in"], d_head: int) -> Float[Tensor, "rows d_in"]:
+def to_halves(weight: Float[Tensor, "rows ..."], d_head: int) -> Float[Tensor, "rows ..."]:
     """Neighbouring pairs (2k, 2k+1) of each head become (k, k + d/2)."""
-    order = "(heads pair two) d_in -> (heads two pair) d_in"
-    return rearrange(weight, order, two=2, pair=d_head // 2).contiguous()
+    return _reordered(weight, "(heads pair two) ... -> (heads two pair) ...", d_head)
 
 
-def to_pairs(weight: Float[Tensor, "rows d_in"], d_head: int) -> Float[Tensor, "rows d_in"]:
+def to_pairs(weight: Float[Tensor, "rows ..."], d_head: int) -> Float[Tensor, "rows ..."]:
     """And back."""
-    order = "(heads two pair) d_in -> (heads pair two) d_in"
+    return _reordered(weight, "(heads two pair) ... -> (heads pair two) ...", d_head)
+
+
+def _reordered(weight: Tensor, order: str, d_head: int) -> Tensor:
+    if weight.ndim == 0 or weight.shape[0] % d_head:
+        raise FormatError(f"{tuple(weight.shape)} does not split into heads of {d_head}")
     return rearrange(weight, order, two=2, pair=d_head // 2).contiguous()

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from trafo.checkpoint.convert.fill import fill
-from trafo.checkpoint.convert.llama import require_llama_shape
+from trafo.checkpoint.convert.llama import family_of
 from trafo.checkpoint.convert.parity import Parity, measure_parity
 from trafo.checkpoint.locate import TOKENIZER_SUFFIX
 from trafo.errors import ConfigError, FormatError, require
@@ -74,8 +74,10 @@ def read_llama2c_config(path: Path) -> TransformerLMConfig:
 
 
 def _require_llama2c_shape(config: TransformerLMConfig) -> None:
-    require_llama_shape(config)
-    fixed = {"rope_theta": 10_000.0, "norm_eps": 1e-5}  # run.c computes with these
+    family_of(config)
+    # run.c computes with these
+    fixed = {"rope_theta": 10_000.0, "rope_scaling": "none", "norm_eps": 1e-5, "qk_norm": False}
+    fixed |= {"qkv_bias": False, "window": None, "head_size": None}
     for name, value in fixed.items():
         given = getattr(config, name)
         require(given == value, f"{name} is {given}, llama2.c has {value}", "use another format")
