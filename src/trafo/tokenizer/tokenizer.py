@@ -221,8 +221,9 @@ class Tokenizer:
         def encode(chunk: tuple[int, int, Specials]) -> Ids:
             start, stop, specials = chunk
             self._check_refused(specials, special)
+            room = np.empty(stop - start + SLACK, np.uint32)
             with self.encoder() as encoder:
-                return encoder.encode_chunk(data, start, stop, specials).copy()
+                return room[: encoder.encode(data, start, stop, specials, room)]
 
         chunks = _chunks(data, self.new_cutter(special))
         for found in map_in_order(encode, chunks, default_workers()):

@@ -60,8 +60,9 @@ class FileCounter:
         self._save()
 
     def _count(self, planned: PlannedChunk) -> tuple[PlannedChunk, int]:
-        chunk = self._chunker.read(planned)
+        # Taken before reading, so that mostly a thread keeps its counter, and a core its cache.
         with self._pool.borrow() as counter:
+            chunk = self._chunker.read(planned)
             counter.count(chunk.data, 0, len(chunk.data), chunk.specials)
         return planned, len(chunk.data)
 

@@ -99,11 +99,11 @@ class ChunkEncoder:
 
     def encode(self, plan: PlannedChunk) -> EncodedChunk:
         """Read a chunk; its ids."""
-        chunk = self.chunker.read(plan)
-        data, specials = chunk.data, chunk.specials
-        if self._refuse:
-            self._refuse_specials(specials, plan)
         with self._tokenizer.encoder() as encoder:
+            chunk = self.chunker.read(plan)
+            data, specials = chunk.data, chunk.specials
+            if self._refuse:
+                self._refuse_specials(specials, plan)
             ids = encoder.encode_chunk(data, 0, len(data), specials, self._document_end_id)
             ends = self._document_ends(specials, encoder.places_of_specials())
             return EncodedChunk(ids.astype(self._dtype), ends, len(data), plan)
