@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from torch import Tensor
 
-from trafo.models import TransformerLM
+from trafo.models import TransformerLM, record_attention
 from trafo.nn import (
     AdditiveAttention,
     NadarayaWatson,
@@ -125,9 +125,7 @@ def _additive_weights(vectors: Tensor) -> Tensor:
     attention.q_proj.weight.copy_(torch.tensor([[1.0, 1.0], [1.0, -1.0]]))
     attention.k_proj.weight.copy_(torch.tensor([[-1.0, 0.0], [-1.0, 0.0]]))
     attention.score.weight.copy_(torch.tensor([[3.0, -3.0]]))
-    seen: list[Tensor] = []
-    attention(vectors, vectors, vectors, weights_out=seen)
-    return seen[0]
+    return attention.weights(vectors, attention.k_proj(vectors), vectors)
 
 
 def heads() -> Figure:
@@ -135,14 +133,13 @@ def heads() -> Figure:
     model = TransformerLM(len(TEXT), len(TEXT), 64, 1, 4)
     names = sorted(set(TEXT))
     ids = torch.tensor([[names.index(word) for word in TEXT]])
-    seen: list[Tensor] = []
-    with torch.no_grad():
+    with torch.no_grad(), record_attention(model) as seen:
         model.layers[0].attn.q_proj.weight.mul_(3)  # an untrained model hardly chooses
-        model(ids, weights_out=seen)
+        model(ids)
     figure, axes = plt.subplots(1, 4, figsize=(13, 4.0), layout="constrained", sharey=True)
     future = ~look_ahead_mask(len(TEXT))
     for head, axes_ in enumerate(axes):
-        shown = seen[0][0, head].masked_fill(future, float("nan"))
+        shown = seen["layers.0.attn"][0][0, head].masked_fill(future, float("nan"))
         image = axes_.imshow(shown, cmap="Blues", vmin=0, vmax=1)
         axes_.set_facecolor("#efefef")
         axes_.set_title(f"head {head}")

@@ -56,10 +56,7 @@ def kept_bytes(model: Any, config: Any, batch: int, seq: int, source: int) -> in
     return sum(storages.values())
 
 
-@pytest.mark.parametrize("kernel", ["fused", "readable"])
-def test_activations_are_what_autograd_keeps(config, kernel):
-    if hasattr(config, "kernel"):
-        config = dataclasses.replace(config, kernel=kernel)
+def test_activations_are_what_autograd_keeps(config):
     work = Workload(seq=40, source_seq=24, batch_size=3)
     real = kept_bytes(accelerate(build_model(config)).train(), config, 3, 40, 24)
     assert account(config, work).kept_bytes == pytest.approx(real, rel=0.02)
@@ -95,10 +92,9 @@ class LiveBytes(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("wide", [{}, {"d_ff": 8}, {"d_model": 8, "num_layers": 1}])
-@pytest.mark.parametrize("kernel", ["fused", "readable"])
-def test_the_peak_of_forward_and_backward_is_that_of_all_live_tensors(kernel, wide):
+def test_the_peak_of_forward_and_backward_is_that_of_all_live_tensors(wide):
     shape = {"vocab_size": 512, "context_length": 256, "d_model": 64, "num_layers": 3}
-    config = TransformerLMConfig(**shape | {"num_heads": 4, "d_ff": 512, "kernel": kernel} | wide)
+    config = TransformerLMConfig(**shape | {"num_heads": 4, "d_ff": 512} | wide)
     model: Any = accelerate(build_model(config))
     ids = torch.randint(512, (4, 256))
     with LiveBytes() as live:

@@ -9,6 +9,7 @@ import torch
 
 from trafo.checkpoint.convert import load_llama2c
 from trafo.errors import FormatError
+from trafo.fast import accelerate
 
 STORIES = Path(__file__).parents[2].parent / "shared" / "data" / "stories260K"
 needs_stories = pytest.mark.skipif(not STORIES.is_dir(), reason="the shared data is not here")
@@ -38,11 +39,9 @@ def to_bytes(ids, pieces):
 
 @needs_stories
 @torch.no_grad()
-@pytest.mark.parametrize("kernel", ["fused", "readable"])
-def test_greedy_story_is_the_known_one_byte_for_byte(kernel):
-    model = load_llama2c(STORIES / "stories260K.bin")
-    for layer in model.layers:
-        layer.attn.kernel = kernel
+@pytest.mark.parametrize("speed", [lambda model: model, accelerate])
+def test_greedy_story_is_the_known_one_byte_for_byte(speed):
+    model = speed(load_llama2c(STORIES / "stories260K.bin"))
     cache = model.make_cache(1)
     ids = [1]
     for _ in range(200):

@@ -35,7 +35,12 @@ SMALL: dict[type, dict[str, Any]] = {
 # What to try of the fields whose type does not say what they may be.
 OTHERS: dict[str, tuple[Any, ...]] = {
     "d_ff": (40,),
+    "head_size": (6,),
     "rope_theta": (50.0,),
+    "rope_factor": (2.0,),
+    "rope_low": (2.0,),
+    "rope_high": (3.0,),
+    "rope_original_context": (100,),
     "norm_eps": (1e-2,),
     "num_kv_heads": (1, 2, 4),
     "window": (1, 3, 5, 12, 50),

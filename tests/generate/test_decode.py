@@ -30,7 +30,7 @@ def assert_like_reference(model, prompts, config, end_id=None):
     "switches",
     [
         {},
-        {"num_kv_heads": 2, "kernel": "readable", "qk_norm": True},
+        {"num_kv_heads": 2, "qk_norm": True},
         {"window": 5},
         {"positions": "learned", "norm_placement": "post", "tied_head": True},
         {"positions": "sinusoidal", "norm": "layernorm", "feed_forward": "gelu"},

@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from trafo.errors import ConfigError, InputError
-from trafo.models import GPT2, GPT2_PRESETS, GPT2Config, TransformerLM, TransformerLMConfig
+from trafo.fast import accelerate
+from trafo.models import (
+    GPT2,
+    GPT2_PRESETS,
+    GPT2Config,
+    TransformerLM,
+    TransformerLMConfig,
+    record_attention,
+)
 from trafo.optim import cross_entropy
 
 SHAPE = {
@@ -35,8 +43,7 @@ SWITCHES = [
     {"head_size": 6, "qkv_bias": True},
     {"rope_scaling": "llama3", "rope_factor": 4.0, "rope_original_context": 16},
     {"window": 3},
-    {"kernel": "readable"},
-    {"window": 4, "kernel": "readable", "num_kv_heads": 2},
+    {"window": 4, "num_kv_heads": 2},
     {"embedding_norm": True, "positions": "learned"},
     {"embedding_norm": True, "norm_placement": "none"},
     {"embedding_std": 0.02, "head_std": 0.02},
@@ -105,13 +112,16 @@ def test_cached_equals_uncached_for_rows_of_different_lengths(model):
 
 
 @torch.no_grad()
-def test_attention_weights_on_request(model):
+def test_attention_weights_are_recorded_from_outside(model):
     ids = torch.randint(17, (2, 9))
-    weights = []
-    logits = model(ids, weights_out=weights)
-    torch.testing.assert_close(logits, model(ids), atol=1e-5, rtol=1e-5)
-    assert [w.shape for w in weights] == [(2, 4, 9, 9)] * 2
-    torch.testing.assert_close(weights[1].sum(-1), torch.ones(2, 4, 9))
+    with record_attention(model) as weights:
+        model(ids)
+        accelerate(model)(ids)
+    assert list(weights) == ["layers.0.attn", "layers.1.attn"]
+    for readable, fast in weights.values():
+        assert readable.shape == (2, 4, 9, 9)
+        torch.testing.assert_close(readable.sum(-1), torch.ones(2, 4, 9))
+        torch.testing.assert_close(readable, fast)
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from trafo.models import GPT2, EncoderDecoder, EncoderDecoderConfig, GPT2Config,
 SHAPE = {"vocab_size": 50, "context_length": 16, "d_model": 32, "num_layers": 2, "num_heads": 4}
 LANGUAGE_MODELS = {
     "llama": lambda: TransformerLM(**SHAPE, num_kv_heads=2, qk_norm=True),
-    "windowed": lambda: TransformerLM(**SHAPE, window=5, kernel="readable", norm_placement="post"),
+    "windowed": lambda: TransformerLM(**SHAPE, window=5, norm_placement="post"),
     "gpt2": lambda: GPT2(GPT2Config(**SHAPE)),
 }
 

@@ -2,12 +2,13 @@ import pytest
 import torch
 
 from trafo.errors import ConfigError, InputError
+from trafo.fast import accelerate
 from trafo.models import (
     EncoderDecoder,
     EncoderDecoderConfig,
     RecurrentConfig,
     RecurrentEncoderDecoder,
-    Trace,
+    record_attention,
 )
 from trafo.nn import look_ahead_mask
 
@@ -23,7 +24,7 @@ SHAPE = {
 }
 VARIANTS = {
     "post": {},
-    "pre": {"norm_placement": "pre", "attention_bias": True, "kernel": "readable"},
+    "pre": {"norm_placement": "pre", "attention_bias": True},
     "shared": {"shared_embeddings": "target", "final_norms": False},
     "all-shared": {"source_vocab_size": 17, "shared_embeddings": "all", "activation": "gelu"},
 }
@@ -89,13 +90,13 @@ def torch_twin(model):
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 @pytest.mark.parametrize("placement", ["post", "pre"])
-@pytest.mark.parametrize("kernel", ["readable", "fused"])
-def test_equals_torch_transformer_with_equal_weights(placement, kernel):
-    config = {"norm_placement": placement, "kernel": kernel, "attention_bias": True, "dropout": 0.0}
+@pytest.mark.parametrize("fast", [False, True])
+def test_equals_torch_transformer_with_equal_weights(placement, fast):
+    config = {"norm_placement": placement, "attention_bias": True, "dropout": 0.0}
     model = EncoderDecoder(EncoderDecoderConfig(**SHAPE, **config))
     twin = torch_twin(model)
     source, target = some_ids()
-    logits = model(source, target)
+    logits = (accelerate(model) if fast else model)(source, target)
     embedded = [
         model.positions(table(ids) * 4.0)
         for table, ids in [(model.source_embeddings, source), (model.target_embeddings, target)]
@@ -183,14 +184,28 @@ def test_every_parameter_learns(model):
 def test_weights_of_all_three_attentions():
     model = EncoderDecoder(EncoderDecoderConfig(**SHAPE)).eval()
     source, target = some_ids()
-    encoder_weights, trace = [], Trace(self_weights=[], cross_weights=[])
-    memory = model.encode(source, weights_out=encoder_weights)
-    logits = model.decode(target, memory, trace=trace)
-    torch.testing.assert_close(logits, model(source, target), atol=1e-5, rtol=1e-5)
-    assert [w.shape for w in encoder_weights] == [(3, 4, 8, 8)] * 2
-    assert [w.shape for w in trace.self_weights] == [(3, 4, 7, 7)] * 3
-    assert [w.shape for w in trace.cross_weights] == [(3, 4, 7, 8)] * 3
-    assert not trace.cross_weights[0][2, ..., 2:].any()  # padding gets no attention
+    with record_attention(model) as weights:
+        model(source, target)
+    shapes = {name: [w.shape for w in found] for name, found in weights.items()}
+    expected = {f"encoder.{i}.self_attn": [(3, 4, 8, 8)] for i in range(2)}
+    expected |= {f"decoder.{i}.self_attn": [(3, 4, 7, 7)] for i in range(3)}
+    expected |= {f"decoder.{i}.cross_attn": [(3, 4, 7, 8)] for i in range(3)}
+    assert shapes == expected
+    assert not weights["decoder.0.cross_attn"][0][2, ..., 2:].any()  # padding gets no attention
+
+
+@torch.no_grad()
+def test_weights_of_additive_attention_at_each_step():
+    config = RecurrentConfig(source_vocab_size=19, target_vocab_size=17, d_model=8, d_hidden=12)
+    with record_attention(RecurrentEncoderDecoder(config).eval()) as weights:
+        pass
+    assert weights == {"attention": []}
+    model = RecurrentEncoderDecoder(config).eval()
+    with record_attention(model) as weights:
+        model(*some_ids())
+    assert [w.shape for w in weights["attention"]] == [(3, 1, 8)] * 7
+    model(*some_ids())
+    assert len(weights["attention"]) == 7  # nothing is recorded after the end
 
 
 def test_shared_tables_exist_once():

@@ -6,7 +6,8 @@ import json
 import pytest
 import torch
 
-from trafo.models import GPT2, GPT2Config
+from trafo.fast import accelerate
+from trafo.models import GPT2, GPT2Config, record_attention
 
 RENAMED = {
     "transformer.wte.weight": "token_embeddings.weight",
@@ -59,7 +60,6 @@ def nano(shared_data):
             num_layers=config["n_layer"],
             num_heads=config["n_head"],
             tied_head=False,
-            kernel="readable",
         )
     )
     model.load_state_dict(our_state(stored))
@@ -75,8 +75,8 @@ def outputs_by_name(model, ids):
 
     for name, module in model.named_modules():
         hooks.append(module.register_forward_hook(keep(name)))
-    weights = []
-    seen["logits"] = ((), model(ids, weights_out=weights))
+    with record_attention(model) as weights:
+        seen["logits"] = ((), model(ids))
     for hook in hooks:
         hook.remove()
     return seen, weights
@@ -110,7 +110,7 @@ def test_every_stored_activation(nano, shared_data):
         **heads,
         "qkv": torch.cat([q, k, v], -1),
         "att": scores.masked_fill(ahead, -torch.inf),
-        "attSm": weights[0],
+        "attSm": weights["layers.0.attn"][0],
         "y": into("layers.0.attn.output_proj"),
         "yProj": out("layers.0.attn"),
         "attnResid": after_attention,
@@ -130,10 +130,9 @@ def test_every_stored_activation(nano, shared_data):
 
 
 @torch.no_grad()
-def test_fused_kernel_sorts_as_well(nano):
+def test_accelerated_it_sorts_as_well(nano):
     """The model was trained to sort six digits of 0..2: after them come the same, sorted."""
-    for layer in nano.layers:
-        layer.attn.kernel = "fused"
+    accelerate(nano)
     ids = torch.tensor([[0, 0, 2, 1, 0, 1], [2, 1, 0, 2, 2, 1]])
     answer = ids
     for _ in range(6):

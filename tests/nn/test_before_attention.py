@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from trafo.models import record_attention
 from trafo.nn import (
     AdditiveAttention,
     GRUCell,
@@ -31,20 +32,19 @@ def test_additive_attention_equals_a_loop_over_pairs(leading):
             )
             scores[..., i, j] = (hidden.double().tanh() * layer.score.weight[0].double()).sum(-1)
     weights = scores.masked_fill(~mask, -math.inf).softmax(-1).nan_to_num(0.0)
-    result = layer(query, key, value, mask)
+    result = layer(query, layer.k_proj(key), value, mask)
     torch.testing.assert_close(result.double(), weights @ value.double(), atol=1e-6, rtol=1e-5)
     assert not result[..., 0, :].any()
 
 
 def test_additive_attention_learns_every_part():
     layer = AdditiveAttention(5, 3, 7)
-    weights = []
-    out = layer(
-        torch.randn(2, 4, 5), torch.randn(2, 6, 3), torch.randn(2, 6, 2), weights_out=weights
-    )
+    query, key, value = torch.randn(2, 4, 5), torch.randn(2, 6, 3), torch.randn(2, 6, 2)
+    with record_attention(layer) as weights:
+        out = layer(query, layer.k_proj(key), value)
     out.square().sum().backward()
     assert all(p.grad.abs().sum() > 0 for p in layer.parameters())
-    torch.testing.assert_close(weights[0].sum(-1), torch.ones(2, 4))
+    torch.testing.assert_close(weights[""][0].sum(-1), torch.ones(2, 4))
 
 
 def test_kernel_pooling_equals_the_textbook_ratio():

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trafo.account.parts import Component, Kept, MatrixProduct
-from trafo.nn import Kernel
 
-Path = Literal["flash", "math", "readable"]
+Path = Literal["flash", "math"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +53,8 @@ class AttentionShape:
         return self.times * self.block_queries * self.block_keys
 
 
-def attention_path(kernel: Kernel, shape: AttentionShape, dropout: float) -> Path:
+def attention_path(shape: AttentionShape, dropout: float) -> Path:
     """What torch does when it is asked: its fused kernel knows neither dropout nor blocks."""
-    if kernel == "readable":
-        return "readable"
     return "math" if dropout or shape.window is not None else "flash"
 
 
@@ -95,26 +92,15 @@ def _kept(shape: AttentionShape, path: Path, dropout: bool, number_bytes: int) -
     # Written out, the heads are copied into blocks, and a shared key once for each query head.
     sides = shape.times * (shape.block_queries + 2 * shape.block_keys) * shape.d_head
     inputs = Kept("queries, keys, values", sides, number_bytes)
-    return (inputs, *_kept_weights(shape, path, dropout, number_bytes), merged)
+    return (inputs, *_kept_weights(shape, dropout, number_bytes), merged)
 
 
-def _kept_weights(
-    shape: AttentionShape, path: Path, dropout: bool, number_bytes: int
-) -> tuple[Kept, ...]:
+def _kept_weights(shape: AttentionShape, dropout: bool, number_bytes: int) -> tuple[Kept, ...]:
     """softmax needs its result, the product with the values its input, dropout its mask."""
     dropped = (Kept("dropout mask", shape.weights, number_bytes),) if dropout else ()
     weights = Kept("weights", shape.weights, number_bytes)
-    if path == "math":
-        again = (Kept("weights, some dropped", shape.weights, number_bytes),) if dropout else ()
-        return (weights, *dropped, *again)
-    pairs = shape.num_blocks * shape.block_queries * shape.block_keys
-    return (
-        Kept("exp of the scores", shape.weights, 4),
-        Kept("their sums", shape.times * shape.block_queries, 4),
-        Kept("mask, twice", 2 * pairs, 1),
-        *dropped,
-        weights,
-    )
+    again = (Kept("weights, some dropped", shape.weights, number_bytes),) if dropout else ()
+    return (weights, *dropped, *again)
 
 
 def _workspace(shape: AttentionShape, path: Path, dropout: bool, training: bool) -> int:
@@ -126,5 +112,5 @@ def _workspace(shape: AttentionShape, path: Path, dropout: bool, training: bool)
     if not training:
         return inputs + 3 * shape.weights
     # On the way back, step by step; with dropout, a mask has been freed when it gets tight.
-    steps = (4 if path == "readable" else 2) - dropout
+    steps = 2 - dropout
     return inputs + steps * shape.weights

@@ -82,7 +82,7 @@ def _attention(
     dropout = config.dropout if work.is_training else 0.0
     return attention_component(
         shape,
-        attention_path(config.kernel, shape, dropout),
+        attention_path(shape, dropout),
         dropout=dropout,
         training=work.is_training,
         number_bytes=work.number_bytes,

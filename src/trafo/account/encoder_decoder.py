@@ -119,7 +119,7 @@ class _Sides:
         dropout = config.dropout if work.is_training else 0.0
         component = attention_component(
             shape,
-            attention_path(config.kernel, shape, dropout),
+            attention_path(shape, dropout),
             dropout=dropout,
             training=work.is_training,
             number_bytes=work.number_bytes,

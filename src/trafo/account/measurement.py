@@ -62,14 +62,13 @@ SHAPES = (
         Workload(seq=256, batch_size=8),
     ),
     Shape(
-        "attention written out, long",
+        "long sequences",
         TransformerLMConfig(
             vocab_size=2000,
             context_length=1024,
             d_model=256,
             num_layers=3,
             num_heads=4,
-            kernel="readable",
         ),
         Workload(seq=1024, batch_size=2),
     ),

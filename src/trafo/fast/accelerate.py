@@ -9,14 +9,24 @@ from typing import TypeVar
 
 from torch.nn import Module
 
+from trafo.fast.attention import FusedAttention
 from trafo.fast.feed_forward import FastFeedForward, FastSwiGLU
 from trafo.fast.linear import FastLinear
 from trafo.fast.norm import FastLayerNorm, FastRMSNorm
 from trafo.fast.position import FastRotaryPositionalEmbedding
-from trafo.nn import FeedForward, LayerNorm, Linear, RMSNorm, RotaryPositionalEmbedding, SwiGLU
+from trafo.nn import (
+    FeedForward,
+    HeadsAttention,
+    LayerNorm,
+    Linear,
+    RMSNorm,
+    RotaryPositionalEmbedding,
+    SwiGLU,
+)
 
 FAST: dict[type[Module], type[Module]] = {
     FeedForward: FastFeedForward,
+    HeadsAttention: FusedAttention,
     LayerNorm: FastLayerNorm,
     Linear: FastLinear,
     RMSNorm: FastRMSNorm,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trafo.checkpoint.model_tokenizer import markers_of
 from trafo.errors import InputError
-from trafo.models import CausalLM
+from trafo.models import CausalLM, record_attention
 from trafo.tokenizer.tokenizer import Tokenizer
 
 
@@ -30,12 +30,12 @@ def attention(model: CausalLM, tokenizer: Tokenizer, text: str) -> Attention:
     ids = [*([] if begin is None else [begin]), *tokenizer.encode(text)]
     if not ids:
         raise InputError("the text is empty", hint="give at least one character")
-    by_layer: list[Tensor] = []
     was_training = model.training
     model.eval()
     try:
-        model(torch.tensor([ids], device=model.head_weight.device), weights_out=by_layer)
+        with record_attention(model) as recorded:
+            model(torch.tensor([ids], device=model.head_weight.device))
     finally:
         model.train(was_training)
     tokens = [tokenizer.vocab.get(i, b"").decode(errors="replace") for i in ids]
-    return Attention(tokens, torch.stack(by_layer)[:, 0])
+    return Attention(tokens, torch.cat([weights for (weights,) in recorded.values()]))

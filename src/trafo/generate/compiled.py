@@ -122,7 +122,7 @@ class _Attention:
         self._v, self._output = _linear(attn.v_proj), _linear(attn.output_proj)
         self._q_norm, self._k_norm = _norm(attn.q_norm), _norm(attn.k_norm)
         self._d_head = attn.d_head
-        self._window = attn.window or 0
+        self._window = attn.attention.window or 0
         self._rope = None
         if attn.rope is not None:
             self._rope = _array(attn.rope.cos), _array(attn.rope.sin)

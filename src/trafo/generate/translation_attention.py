@@ -17,13 +17,17 @@ from torch import Tensor
 
 from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.errors import InputError
-from trafo.models import EncoderDecoder
-from trafo.models.encoder_decoder_layers import Trace
+from trafo.models import EncoderDecoder, record_attention
 from trafo.models.translator import Translator
 from trafo.tokenizer.tokenizer import Tokenizer
 
 Kind = Literal["cross", "encoder", "decoder"]
 
+_PLACES: dict[Kind, tuple[str, str]] = {
+    "cross": ("decoder", "cross_attn"),
+    "encoder": ("encoder", "self_attn"),
+    "decoder": ("decoder", "self_attn"),
+}
 _PANEL = 3.0  # inches, without the labels
 _INCHES_PER_TOKEN = 0.22
 
@@ -52,18 +56,18 @@ def translation_attention(
     source = tokenizer.encode_source([sentence])[0].tolist()
     sources, targets = _words(tokenizer.source, source), _words(tokenizer.target, target)
     shifted = torch.tensor([[tokenizer.end, *target[:-1]]])
-    encoder, own, cross = list[Tensor](), list[Tensor](), list[Tensor]()
-    if isinstance(model, EncoderDecoder):
-        memory = model.encode(torch.tensor([source]), weights_out=encoder)
-        model.decode(shifted, memory, trace=Trace(own, cross))
+    is_recurrent = not isinstance(model, EncoderDecoder)
+    if is_recurrent and kind != "cross":
+        what = "a recurrent model has no self-attention"
+        raise InputError(what, hint="it has cross-attention alone")
+    with record_attention(model) as recorded:
+        model(torch.tensor([source]), shifted)
+    if is_recurrent:
+        layers = [torch.stack(recorded["attention"], dim=2)]  # one layer, one head
     else:
-        if kind != "cross":
-            what = "a recurrent model has no self-attention"
-            raise InputError(what, hint="it has cross-attention alone")
-        by_step = list[Tensor]()
-        model.decode(shifted, model.encode(torch.tensor([source])), cross_weights=by_step)
-        cross.append(torch.stack(by_step, dim=2))  # one layer, one head
-    layers = {"cross": cross, "encoder": encoder, "decoder": own}[kind]
+        side, name = _PLACES[kind]
+        found = ((path.split("."), weights) for path, weights in recorded.items())
+        layers = [weights[0] for path, weights in found if (path[0], path[-1]) == (side, name)]
     rows = sources if kind == "encoder" else targets
     columns = targets if kind == "decoder" else sources
     return TranslationAttention(rows, columns, torch.stack(layers)[:, 0])

@@ -4,8 +4,8 @@ from trafo.models.block import TransformerBlock
 from trafo.models.causal_lm import CausalLM
 from trafo.models.encoder_decoder import DecoderCache, EncoderDecoder, Memory
 from trafo.models.encoder_decoder_config import EncoderDecoderConfig
-from trafo.models.encoder_decoder_layers import Trace
 from trafo.models.gpt2 import GPT2, GPT2_PRESETS, GPT2Config
+from trafo.models.record import record_attention
 from trafo.models.recurrent import RecurrentCache, RecurrentConfig, RecurrentEncoderDecoder
 from trafo.models.registry import (
     CONFIGS,
@@ -34,7 +34,6 @@ __all__ = [
     "RecurrentCache",
     "RecurrentConfig",
     "RecurrentEncoderDecoder",
-    "Trace",
     "TransformerBlock",
     "TransformerLM",
     "TransformerLMConfig",
@@ -42,5 +41,6 @@ __all__ = [
     "config_from",
     "model_name",
     "pool",
+    "record_attention",
     "sentence_vectors",
 ]

@@ -34,11 +34,9 @@ class TransformerBlock(Module):
         token_positions: Int[Tensor, "#batch seq"] | None = None,
         *,
         cache: LayerCache | None = None,
-        weights_out: list[Tensor] | None = None,
     ) -> Float[Tensor, "batch seq d_model"]:
         def attend(h: Tensor) -> Tensor:
-            mixed = self.attn(h, token_positions, cache=cache, weights_out=weights_out)
-            return self.dropout(mixed)  # type: ignore[no-any-return]
+            return self.dropout(self.attn(h, token_positions, cache=cache))  # type: ignore[no-any-return]
 
         def think(h: Tensor) -> Tensor:
             return self.dropout(self.ffn(h))  # type: ignore[no-any-return]

@@ -15,7 +15,6 @@ from trafo.nn import (
     Embedding,
     KVCache,
     Linear,
-    MultiHeadSelfAttention,
 )
 
 
@@ -50,16 +49,13 @@ class CausalLM(Module):
         *,
         cache: KVCache | None = None,
         lengths: Int[Tensor, " batch"] | None = None,
-        weights_out: list[Tensor] | None = None,
     ) -> Float[Tensor, "batch seq vocab"]:
         """Logits for the token after each position.
 
         Rows of different lengths are padded on the right, where no real token looks. With a
         `cache` the ids continue what it holds, and `lengths` says how many of each row are real.
-        A list given as `weights_out` receives each layer's attention weights.
         """
-        states = self.hidden_states(ids, cache=cache, lengths=lengths, weights_out=weights_out)
-        return self.logits(states)
+        return self.logits(self.hidden_states(ids, cache=cache, lengths=lengths))
 
     def hidden_states(
         self,
@@ -67,14 +63,13 @@ class CausalLM(Module):
         *,
         cache: KVCache | None = None,
         lengths: Int[Tensor, " batch"] | None = None,
-        weights_out: list[Tensor] | None = None,
     ) -> Float[Tensor, "batch seq d_model"]:
         """Everything but the head: for losses in chunks, last-token logits, sentence vectors."""
         require_fits_context(ids, self.context_length)
         if cache is None:
-            return self._run(ids, None, weights_out)
-        step = cache.begin(ids.shape[1], lengths, self._first_attention.window)
-        states = self._run(ids, step, weights_out)
+            return self._run(ids, None)
+        step = cache.begin(ids.shape[1], lengths)
+        states = self._run(ids, step)
         step.finish()
         return states
 
@@ -88,22 +83,20 @@ class CausalLM(Module):
 
     def make_cache(self, batch: int, capacity: int | None = None) -> KVCache:
         """An empty KV cache for `batch` rows of up to `capacity` (the context's) tokens."""
-        attn, weight = self._first_attention, self.token_embeddings.weight
+        block, weight = self.layers[0], self.token_embeddings.weight
+        assert isinstance(block, TransformerBlock)
         return KVCache(
             num_layers=len(self.layers),
             batch=batch,
-            num_kv_heads=attn.num_kv_heads,
+            num_kv_heads=block.attn.num_kv_heads,
             capacity=min(capacity or self.context_length, self.context_length),
-            d_head=attn.d_head,
+            d_head=block.attn.d_head,
             device=weight.device,
             dtype=weight.dtype,
         )
 
     def _run(
-        self,
-        ids: Int[Tensor, "batch seq"],
-        step: CacheStep | None,
-        weights_out: list[Tensor] | None,
+        self, ids: Int[Tensor, "batch seq"], step: CacheStep | None
     ) -> Float[Tensor, "batch seq d_model"]:
         positions = None if step is None else step.positions
         x: Tensor = self.token_embeddings(ids)
@@ -114,13 +107,7 @@ class CausalLM(Module):
         x = self.dropout(x)
         for index, layer in enumerate(self.layers):
             cache = None if step is None else step.layer(index)
-            x = layer(x, positions, cache=cache, weights_out=weights_out)
+            x = layer(x, positions, cache=cache)
         if self.ln_final is not None:
             x = self.ln_final(x)
         return x
-
-    @property
-    def _first_attention(self) -> MultiHeadSelfAttention:
-        block = self.layers[0]
-        assert isinstance(block, TransformerBlock)
-        return block.attn

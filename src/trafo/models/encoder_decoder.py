@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Module, ModuleList
 
 from trafo.models.encoder_decoder_config import EncoderDecoderConfig
-from trafo.models.encoder_decoder_layers import DecoderLayer, KeysValues, Parts, Trace
+from trafo.models.encoder_decoder_layers import DecoderLayer, KeysValues, Parts
 from trafo.models.validate import require_fits_context
 from trafo.nn import Dropout, Embedding, KVCache, SinusoidalPositions, padding_mask
 
@@ -76,17 +76,12 @@ class EncoderDecoder(Module):
     ) -> Float[Tensor, "batch target vocab"]:
         return self.decode(target_ids, self.encode(source_ids))
 
-    def encode(
-        self,
-        source_ids: Int[Tensor, "batch source"],
-        *,
-        weights_out: list[Tensor] | None = None,
-    ) -> Memory:
+    def encode(self, source_ids: Int[Tensor, "batch source"]) -> Memory:
         """Read the source once; `decode` takes what comes out as often as it likes."""
         mask = padding_mask(source_ids, self.config.padding_id)
         x = self._embed(self.source_embeddings or self.target_embeddings, source_ids, None)
         for layer in self.encoder:
-            x = layer(x, mask, weights_out=weights_out)
+            x = layer(x, mask)
         return Memory(x if self.encoder_norm is None else self.encoder_norm(x), mask)
 
     def decode(
@@ -96,15 +91,13 @@ class EncoderDecoder(Module):
         *,
         cache: DecoderCache | None = None,
         lengths: Int[Tensor, " batch"] | None = None,
-        trace: Trace | None = None,
     ) -> Float[Tensor, "batch target vocab"]:
         """Logits for the token after each target position.
 
         With a `cache` the ids continue what it holds, `lengths` says how many of each row are
         real, and the memory is read by the first step only.
         """
-        states = self.hidden_states(target_ids, memory, cache=cache, lengths=lengths, trace=trace)
-        return self.logits(states)
+        return self.logits(self.hidden_states(target_ids, memory, cache=cache, lengths=lengths))
 
     def hidden_states(
         self,
@@ -113,7 +106,6 @@ class EncoderDecoder(Module):
         *,
         cache: DecoderCache | None = None,
         lengths: Int[Tensor, " batch"] | None = None,
-        trace: Trace | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
         """The decoder without the head."""
         source, source_mask = self._source_keys_values(memory, cache)
@@ -122,7 +114,7 @@ class EncoderDecoder(Module):
         x = self._embed(self.target_embeddings, target_ids, positions)
         for index, layer in enumerate(self.decoder):
             part = None if step is None else step.layer(index)
-            x = layer(x, source[index], source_mask, cache=part, trace=trace)
+            x = layer(x, source[index], source_mask, cache=part)
         if step is not None:
             step.finish()
         return x if self.decoder_norm is None else self.decoder_norm(x)

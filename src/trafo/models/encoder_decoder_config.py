@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from trafo.models.validate import require, require_choice, require_dropout, require_positive
-from trafo.nn import Kernel, check_heads
+from trafo.nn import check_heads
 
 Placement = Literal["post", "pre"]
 SharedEmbeddings = Literal["none", "target", "all"]
@@ -49,8 +49,6 @@ class EncoderDecoderConfig:
     """the id that fills short sentences up; nobody attends to it"""
     dropout: float = 0.1
     """share of numbers that training sets to 0"""
-    kernel: Kernel = "fused"
-    """how attention is computed; the numbers are the same"""
 
     def __post_init__(self) -> None:
         sizes = ("source_vocab_size", "target_vocab_size", "context_length", "d_model", "d_ff")
@@ -61,7 +59,6 @@ class EncoderDecoderConfig:
         require_choice(self, "activation", get_args(ActivationChoice))
         require_choice(self, "norm_placement", get_args(Placement))
         require_choice(self, "shared_embeddings", get_args(SharedEmbeddings))
-        require_choice(self, "kernel", get_args(Kernel))
         require_dropout(self.dropout)
         same = self.source_vocab_size == self.target_vocab_size
         require(

@@ -1,7 +1,5 @@
 """The two kinds of layers in the 2017 Transformer, assembled from finished parts."""
 
-from dataclasses import dataclass
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -48,23 +46,12 @@ class EncoderLayer(Module):
         self,
         x: Float[Tensor, "batch source d_model"],
         source_mask: Bool[Tensor, "batch 1 1 source"],
-        *,
-        weights_out: list[Tensor] | None = None,
     ) -> Float[Tensor, "batch source d_model"]:
         def attend(h: Tensor) -> Tensor:
-            mixed = self.self_attn(h, key_mask=source_mask, weights_out=weights_out)
-            return self.dropout(mixed)  # type: ignore[no-any-return]
+            return self.dropout(self.self_attn(h, key_mask=source_mask))  # type: ignore[no-any-return]
 
         x = residual(x, attend, self.ln1, self.norm_placement)
         return residual(x, lambda h: self.dropout(self.ffn(h)), self.ln2, self.norm_placement)
-
-
-@dataclass(frozen=True)
-class Trace:
-    """Lists that receive the attention weights of each decoder layer, where they are wanted."""
-
-    self_weights: list[Tensor] | None = None
-    cross_weights: list[Tensor] | None = None
 
 
 class DecoderLayer(Module):
@@ -94,19 +81,14 @@ class DecoderLayer(Module):
         source_mask: Bool[Tensor, "batch 1 1 source"],
         *,
         cache: LayerCache | None = None,
-        trace: Trace | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
         """`source` are this layer's keys and values of the encoded source."""
-        trace = trace or Trace()
 
         def look_back(h: Tensor) -> Tensor:
-            mixed = self.self_attn(h, cache=cache, weights_out=trace.self_weights)
-            return self.dropout(mixed)  # type: ignore[no-any-return]
+            return self.dropout(self.self_attn(h, cache=cache))  # type: ignore[no-any-return]
 
         def look_across(h: Tensor) -> Tensor:
-            weights_out = trace.cross_weights
-            mixed = self.cross_attn.attend(h, *source, source_mask, weights_out=weights_out)
-            return self.dropout(mixed)  # type: ignore[no-any-return]
+            return self.dropout(self.cross_attn.attend(h, *source, source_mask))  # type: ignore[no-any-return]
 
         x = residual(x, look_back, self.ln1, self.norm_placement)
         x = residual(x, look_across, self.ln2, self.norm_placement)
@@ -148,7 +130,6 @@ class Parts:
             causal=causal,
             bias=self.config.attention_bias,
             dropout=self.config.dropout,
-            kernel=self.config.kernel,
             device=self.device,
             dtype=self.dtype,
         )
@@ -159,7 +140,6 @@ class Parts:
             self.config.num_heads,
             bias=self.config.attention_bias,
             dropout=self.config.dropout,
-            kernel=self.config.kernel,
             device=self.device,
             dtype=self.dtype,
         )

@@ -6,17 +6,15 @@ in the head, which is the embedding table again.
 
 import math
 from dataclasses import dataclass
-from typing import get_args
 
 import torch
 
 from trafo.models.block import TransformerBlock
 from trafo.models.causal_lm import CausalLM
-from trafo.models.validate import require, require_choice, require_dropout, require_positive
+from trafo.models.validate import require, require_dropout, require_positive
 from trafo.nn import (
     Embedding,
     FeedForward,
-    Kernel,
     LayerNorm,
     LearnedPositions,
     Linear,
@@ -48,14 +46,11 @@ class GPT2Config:
     """added to the variance that a norm divides by"""
     dropout: float = 0.0
     """share of numbers that training sets to 0"""
-    kernel: Kernel = "fused"
-    """how attention is computed; the numbers are the same"""
 
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "context_length", "d_model", "num_layers", "num_heads")
         require_positive(self, (*sizes, "d_ff"))
         check_heads(self.d_model, self.num_heads, None)
-        require_choice(self, "kernel", get_args(Kernel))
         require_dropout(self.dropout)
         require(self.norm_eps >= 0, f"norm_eps is {self.norm_eps}", "it must not be negative")
 
@@ -117,7 +112,6 @@ def _block(
         config.num_heads,
         bias=True,
         dropout=config.dropout,
-        kernel=config.kernel,
         device=device,
         dtype=dtype,
     )

@@ -120,13 +120,9 @@ class RecurrentEncoderDecoder(Module):
         *,
         cache: RecurrentCache | None = None,
         lengths: Int[Tensor, " batch"] | None = None,
-        cross_weights: list[Tensor] | None = None,
     ) -> Float[Tensor, "batch target vocab"]:
         """Logits after each target position; a `cache` goes on where its last step ended."""
-        states = self.hidden_states(
-            target_ids, memory, cache=cache, lengths=lengths, cross_weights=cross_weights
-        )
-        return self.logits(states)
+        return self.logits(self.hidden_states(target_ids, memory, cache=cache, lengths=lengths))
 
     def hidden_states(
         self,
@@ -135,9 +131,8 @@ class RecurrentEncoderDecoder(Module):
         *,
         cache: RecurrentCache | None = None,
         lengths: Int[Tensor, " batch"] | None = None,
-        cross_weights: list[Tensor] | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
-        """The decoder without the head. `cross_weights` receives (batch, 1, source) a step."""
+        """The decoder without the head."""
         memory = memory if cache is None or cache.source is None else cache.source
         state = memory.first_state if cache is None or cache.state is None else cache.state
         words = self.dropout(self.target_embeddings(target_ids))
@@ -145,9 +140,8 @@ class RecurrentEncoderDecoder(Module):
         outputs = []
         for i in range(target_ids.shape[1]):
             word = words[:, i]
-            context = self.attention.attend(
-                state[:, None], memory.keys, memory.states, memory.mask, weights_out=cross_weights
-            )[:, 0]
+            query = state[:, None]
+            context = self.attention(query, memory.keys, memory.states, memory.mask)[:, 0]
             new = self.decoder(torch.cat([word, context], dim=-1), state)
             outputs.append(torch.cat([new, context, word], dim=-1))
             state = torch.where(real[:, i, None], new, state)

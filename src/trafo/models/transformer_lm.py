@@ -19,7 +19,6 @@ from trafo.nn import (
     Embedding,
     FeedForward,
     FeedForwardName,
-    Kernel,
     LayerNorm,
     LearnedPositions,
     Linear,
@@ -92,8 +91,6 @@ class TransformerLMConfig:
     """attend to this many tokens back only; none: to everything before"""
     dropout: float = 0.0
     """share of numbers that training sets to 0"""
-    kernel: Kernel = "fused"
-    """how attention is computed; the numbers are the same"""
     embedding_norm: bool = False
     """norm each token's vector as it comes from the table: what the layers see has size 1"""
     embedding_std: float | None = None
@@ -113,7 +110,6 @@ class TransformerLMConfig:
         require_choice(self, "positions", get_args(PositionsName))
         require_choice(self, "rope_scaling", get_args(RopeScalingName))
         require_choice(self, "feed_forward", get_args(FeedForwardName))
-        require_choice(self, "kernel", get_args(Kernel))
         require_dropout(self.dropout)
         require(self.rope_theta > 0, f"rope_theta is {self.rope_theta}", "it must be above 0")
         require(self.rope_factor > 0, f"rope_factor is {self.rope_factor}", "it must be above 0")
@@ -280,7 +276,6 @@ def _block(
         norm_eps=config.norm_eps,
         qkv_bias=config.qkv_bias,
         dropout=config.dropout,
-        kernel=config.kernel,
         device=device,
         dtype=dtype,
     )

@@ -1,14 +1,22 @@
 """Layers, from scratch: numbers in, tensors out. They know nothing of text, files or configs.
 
-Read in this order: linear, embedding, norm, activation, feed_forward, softmax, masks, dot_product,
-multi_head, position, self_attention; then kv_cache, windowed, attention (the fused path); and, for
-where attention came from: kernel_pooling, additive, recurrent.
+Each is its formula and nothing else; `trafo.fast` holds the faster versions. Read in this order:
+linear, embedding, norm, activation, feed_forward, softmax, position, masks, attention, residual,
+kv_cache; and, for where attention came from: kernel_pooling, additive, recurrent.
 """
 
 from trafo.nn.activation import ACTIVATIONS, gelu, gelu_tanh, relu, relu2, silu
 from trafo.nn.additive import AdditiveAttention
-from trafo.nn.attention import Kernel, attention
-from trafo.nn.dot_product import attention_weights, masked_softmax, scaled_dot_product_attention
+from trafo.nn.attention import (
+    HeadsAttention,
+    MultiHeadAttention,
+    MultiHeadSelfAttention,
+    SingleHeadAttention,
+    attention_weights,
+    check_heads,
+    masked_softmax,
+    scaled_dot_product_attention,
+)
 from trafo.nn.dropout import Dropout
 from trafo.nn.embedding import Embedding
 from trafo.nn.feed_forward import FeedForward, FeedForwardName, SwiGLU, default_d_ff
@@ -28,7 +36,6 @@ from trafo.nn.masks import (
     target_mask,
     window_mask,
 )
-from trafo.nn.multi_head import MultiHeadAttention, check_heads
 from trafo.nn.norm import LayerNorm, RMSNorm
 from trafo.nn.position import (
     LearnedPositions,
@@ -38,10 +45,7 @@ from trafo.nn.position import (
 )
 from trafo.nn.recurrent import GRUCell, run_gru
 from trafo.nn.residual import NormPlacement, residual
-from trafo.nn.self_attention import MultiHeadSelfAttention
-from trafo.nn.single_head import SingleHeadAttention
 from trafo.nn.softmax import softmax
-from trafo.nn.windowed import windowed_attention
 
 __all__ = [
     "ACTIVATIONS",
@@ -52,8 +56,8 @@ __all__ = [
     "FeedForward",
     "FeedForwardName",
     "GRUCell",
+    "HeadsAttention",
     "KVCache",
-    "Kernel",
     "LayerCache",
     "LayerNorm",
     "LearnedPositions",
@@ -68,7 +72,6 @@ __all__ = [
     "SingleHeadAttention",
     "SinusoidalPositions",
     "SwiGLU",
-    "attention",
     "attention_weights",
     "average_pooling",
     "check_heads",
@@ -91,5 +94,4 @@ __all__ = [
     "target_mask",
     "truncated_normal_",
     "window_mask",
-    "windowed_attention",
 ]

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import Module
 
-from trafo.nn.dot_product import masked_softmax, weighted_mean
+from trafo.nn.attention import masked_softmax, weighted_mean
 from trafo.nn.linear import Linear
 from trafo.nn.softmax import softmax
 
@@ -34,28 +34,22 @@ class AdditiveAttention(Module):
     def forward(
         self,
         query: Float[Tensor, "*lead queries d_query"],
-        key: Float[Tensor, "*lead keys d_key"],
+        projected_key: Float[Tensor, "*lead keys d_hidden"],
         value: Float[Tensor, "*lead keys d_value"],
         mask: Bool[Tensor, "*#lead #queries #keys"] | None = None,
-        *,
-        weights_out: list[Tensor] | None = None,
     ) -> Float[Tensor, "*lead queries d_value"]:
-        return self.attend(query, self.k_proj(key), value, mask, weights_out=weights_out)
+        """Keys come as `k_proj(key)`: a decoder asks again and again about the same keys."""
+        return weighted_mean(self.weights(query, projected_key, value, mask), value)
 
-    def attend(
+    def weights(
         self,
         query: Float[Tensor, "*lead queries d_query"],
         projected_key: Float[Tensor, "*lead keys d_hidden"],
         value: Float[Tensor, "*lead keys d_value"],
         mask: Bool[Tensor, "*#lead #queries #keys"] | None = None,
-        *,
-        weights_out: list[Tensor] | None = None,
-    ) -> Float[Tensor, "*lead queries d_value"]:
-        """With keys already projected: a decoder asks again and again about the same keys."""
+    ) -> Float[Tensor, "*lead queries keys"]:
+        """The attention weights that `forward` uses for the same arguments."""
         compared = torch.tanh(self.q_proj(query)[..., :, None, :] + projected_key[..., None, :, :])
         vector = self.score.weight[0]
         scores = einsum(compared, vector, "... queries keys hidden, hidden -> ... queries keys")
-        weights = softmax(scores, dim=-1) if mask is None else masked_softmax(scores, mask)
-        if weights_out is not None:
-            weights_out.append(weights)
-        return weighted_mean(weights, value)
+        return softmax(scores, dim=-1) if mask is None else masked_softmax(scores, mask)

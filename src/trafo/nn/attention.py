@@ -1,83 +1,333 @@
-"""How a layer attends: the formula, or torch's fused kernel that never stores the weights.
+"""Attention: softmax(Q K^T / sqrt(d_k)) V (Vaswani et al., 2017), from one head to many.
 
-`kernel="readable"` is `dot_product.py`, the truth. `kernel="fused"` gives the same numbers and
-gradients (tests hold it to that) without writing the (query, key) weights to memory, which is
-most of the memory and, on long sequences, most of the time (Dao et al., 2022).
+Each query takes a weighted mean of the values; the weights say how well the keys fit the query.
+Dividing by sqrt(d_k) keeps the scores of random vectors near size 1, where softmax still learns.
+
+Multi-head: head_h = attention(Wq_h x, Wk_h y, Wv_h y);  out = Wo [head_1; ...; head_n].
 """
 
-from typing import Literal
+import math
 
 import torch
-from jaxtyping import Bool, Float
+from einops import einsum, rearrange
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention as fused_attention
+from torch.nn import Module
 
-from trafo.nn.dot_product import attention_weights, weighted_mean
+from trafo.errors import ConfigError, InputError
 from trafo.nn.dropout import Dropout
-from trafo.nn.masks import look_ahead_mask
+from trafo.nn.kv_cache import LayerCache
+from trafo.nn.linear import Linear
+from trafo.nn.masks import window_mask
+from trafo.nn.norm import RMSNorm
+from trafo.nn.position import RotaryPositionalEmbedding
+from trafo.nn.softmax import softmax
 
-Kernel = Literal["readable", "fused"]
+Heads = Float[Tensor, "batch heads seq d_head"]
 
 
-def attention(
-    q: Float[Tensor, "*lead heads queries d_head"],
-    k: Float[Tensor, "*lead kv_heads keys d_head"],
-    v: Float[Tensor, "*lead kv_heads keys d_head"],
-    *,
-    mask: Bool[Tensor, "*#lead #heads #queries #keys"] | None = None,
-    causal: bool = False,
+def scaled_dot_product_attention(
+    q: Float[Tensor, "*#lead queries d_k"],
+    k: Float[Tensor, "*#lead keys d_k"],
+    v: Float[Tensor, "*#lead keys d_v"],
+    mask: Bool[Tensor, "*#lead #queries #keys"] | None = None,
     dropout: Dropout | None = None,
-    kernel: Kernel = "readable",
-    weights_out: list[Tensor] | None = None,
-) -> Float[Tensor, "*lead heads queries d_head"]:
-    """Attention of all heads, over projected queries, keys and values.
+) -> Float[Tensor, "*lead queries d_v"]:
+    """The formula, for any leading dimensions; True in `mask` = attend."""
+    weights = attention_weights(q, k, mask)
+    return weighted_mean(weights if dropout is None else dropout(weights), v)
 
-    Each key/value head serves a group of query heads (Ainslie et al., 2023). `causal` is for
-    queries and keys at the same positions. A list given as `weights_out` receives the weights,
-    (..., heads, queries, keys), which only the readable path knows.
+
+def attention_weights(
+    q: Float[Tensor, "*#lead queries d_k"],
+    k: Float[Tensor, "*#lead keys d_k"],
+    mask: Bool[Tensor, "*#lead #queries #keys"] | None = None,
+) -> Float[Tensor, "*lead queries keys"]:
+    """Rows of non-negative numbers that sum to 1, or to 0 where the mask leaves nothing."""
+    scores = einsum(q, k, "... queries d, ... keys d -> ... queries keys") / math.sqrt(q.shape[-1])
+    return softmax(scores, dim=-1) if mask is None else masked_softmax(scores, mask)
+
+
+def masked_softmax(
+    scores: Float[Tensor, "*shape"], mask: Bool[Tensor, "..."]
+) -> Float[Tensor, "*shape"]:
+    """softmax over the last dimension among what `mask` leaves; all zeros where it leaves nothing.
+
+    Forbidden scores become the lowest finite number, not -inf: an empty row would be inf - inf.
+    Their weights then underflow to exactly 0, save in an empty row, which the second fill clears.
     """
-    if causal and mask is not None:
-        mask, causal = mask & look_ahead_mask(k.shape[-2], k.device), False
-    if kernel == "readable" or weights_out is not None:
-        return _readable(q, k, v, mask, causal, dropout, weights_out)
-    return _fused(q, k, v, mask, causal, dropout)
+    lowest = torch.finfo(scores.dtype).min
+    return softmax(scores.masked_fill(~mask, lowest), dim=-1).masked_fill(~mask, 0.0)
 
 
-def _readable(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    causal: bool,
-    dropout: Dropout | None,
-    weights_out: list[Tensor] | None,
-) -> Tensor:
-    k, v = share_heads(k, q.shape[-3]), share_heads(v, q.shape[-3])
-    weights = attention_weights(q, k, look_ahead_mask(k.shape[-2], k.device) if causal else mask)
-    if weights_out is not None:
-        weights_out.append(weights)
-    return weighted_mean(dropout(weights) if dropout else weights, v)
+def weighted_mean(
+    weights: Float[Tensor, "*#lead queries keys"], values: Float[Tensor, "*#lead keys d_v"]
+) -> Float[Tensor, "*lead queries d_v"]:
+    """The values, mixed by each query's weights."""
+    return einsum(weights, values, "... queries keys, ... keys d -> ... queries d")
 
 
-def _fused(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: Dropout | None
-) -> Tensor:
-    out: Tensor = fused_attention(
-        q,
-        k,
-        v,
-        attn_mask=mask,
-        is_causal=causal,
-        dropout_p=dropout.p if dropout and dropout.training else 0.0,
-        enable_gqa=q.shape[-3] != k.shape[-3],
-    )
-    return out
+class SingleHeadAttention(Module):
+    """attention(Wq x, Wk y, Wv y), the step before several heads; d_k and d_v are free."""
+
+    def __init__(
+        self,
+        d_model: int,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.q_proj = Linear(d_model, d_k or d_model, device, dtype)
+        self.k_proj = Linear(d_model, d_k or d_model, device, dtype)
+        self.v_proj = Linear(d_model, d_v or d_model, device, dtype)
+
+    def forward(
+        self,
+        query: Float[Tensor, "*lead queries d_model"],
+        key: Float[Tensor, "*lead keys d_model"],
+        value: Float[Tensor, "*lead keys d_model"],
+        mask: Bool[Tensor, "*#lead #queries #keys"] | None = None,
+    ) -> Float[Tensor, "*lead queries d_v"]:
+        q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
+        return scaled_dot_product_attention(q, k, v, mask)
+
+
+class HeadsAttention(Module):
+    """Scaled dot-product attention of all heads, over projected queries, keys and values.
+
+    `causal`: no query sees a later key; `window`: none farther than that many tokens. Each
+    key/value head serves a group of neighbouring query heads (Ainslie et al., 2023).
+    """
+
+    def __init__(
+        self, *, causal: bool = False, window: int | None = None, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        if window is not None and window < 1:
+            raise ConfigError(f"the attention window is {window}", hint="it must be at least 1")
+        self.causal = causal
+        self.window = window
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self,
+        q: Float[Tensor, "batch heads queries d_head"],
+        k: Float[Tensor, "batch kv_heads keys d_head"],
+        v: Float[Tensor, "batch kv_heads keys d_head"],
+        mask: Bool[Tensor, "#batch #heads #queries #keys"] | None = None,
+        slots: Int[Tensor, "batch queries"] | None = None,
+    ) -> Float[Tensor, "batch heads queries d_head"]:
+        """`slots` are the places of the queries among the keys; None: the same places."""
+        k, v = share_heads(k, q.shape[1]), share_heads(v, q.shape[1])
+        return scaled_dot_product_attention(q, k, v, self.seen(k, mask, slots), self.dropout)
+
+    def weights(
+        self,
+        q: Float[Tensor, "batch heads queries d_head"],
+        k: Float[Tensor, "batch kv_heads keys d_head"],
+        v: Float[Tensor, "batch kv_heads keys d_head"],
+        mask: Bool[Tensor, "#batch #heads #queries #keys"] | None = None,
+        slots: Int[Tensor, "batch queries"] | None = None,
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        """The attention weights that `forward` uses for the same arguments."""
+        return attention_weights(q, share_heads(k, q.shape[1]), self.seen(k, mask, slots))
+
+    def seen(
+        self,
+        k: Float[Tensor, "batch any_heads keys d_head"],
+        mask: Bool[Tensor, "#batch #heads #queries #keys"] | None,
+        slots: Int[Tensor, "batch queries"] | None,
+    ) -> Bool[Tensor, "..."] | None:
+        """Which keys each query sees: what `mask` allows, not ahead, within the window."""
+        if not self.causal and self.window is None:
+            return mask
+        keys = torch.arange(k.shape[2], device=k.device)
+        queries = keys if slots is None else slots[:, None]
+        near = window_mask(queries, keys, self.window, causal=self.causal)
+        return near if mask is None else near & mask
+
+    def extra_repr(self) -> str:
+        return f"causal={self.causal}, window={self.window}"
+
+
+class MultiHeadAttention(Module):
+    """Queries from one sequence, keys and values from another: cross-attention."""
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        bias: bool = False,
+        dropout: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_heads(d_model, num_heads, None)
+        self.num_heads = num_heads
+        self.q_proj = Linear(d_model, d_model, device, dtype, bias=bias)
+        self.k_proj = Linear(d_model, d_model, device, dtype, bias=bias)
+        self.v_proj = Linear(d_model, d_model, device, dtype, bias=bias)
+        self.output_proj = Linear(d_model, d_model, device, dtype, bias=bias)
+        self.attention = HeadsAttention(dropout=dropout)
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch queries d_model"],
+        key: Float[Tensor, "batch keys d_model"],
+        value: Float[Tensor, "batch keys d_model"],
+        mask: Bool[Tensor, "#batch #heads #queries #keys"] | None = None,
+    ) -> Float[Tensor, "batch queries d_model"]:
+        return self.attend(query, *self.keys_values(key, value), mask)
+
+    def keys_values(
+        self,
+        key: Float[Tensor, "batch keys d_model"],
+        value: Float[Tensor, "batch keys d_model"],
+    ) -> tuple[Heads, Heads]:
+        """The half that depends on the attended sequence alone: a decoder computes it once."""
+        k, v = self.k_proj(key), self.v_proj(value)
+        return split_heads(k, self.num_heads), split_heads(v, self.num_heads)
+
+    def attend(
+        self,
+        query: Float[Tensor, "batch queries d_model"],
+        k: Float[Tensor, "batch heads keys d_head"],
+        v: Float[Tensor, "batch heads keys d_head"],
+        mask: Bool[Tensor, "#batch #heads #queries #keys"] | None = None,
+    ) -> Float[Tensor, "batch queries d_model"]:
+        """The other half, for each new query."""
+        q = split_heads(self.q_proj(query), self.num_heads)
+        out: Tensor = self.output_proj(merge_heads(self.attention(q, k, v, mask)))
+        return out
+
+
+class MultiHeadSelfAttention(Module):
+    """A sequence looks at itself: causal in a language model, `causal=False` in an encoder.
+
+    Optional: rotary positions, fewer key/value heads, RMSNorm on queries and keys (Henry et al.,
+    2020), a window, a KV cache.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        rope: RotaryPositionalEmbedding | None = None,
+        num_kv_heads: int | None = None,
+        head_size: int | None = None,
+        causal: bool = True,
+        window: int | None = None,
+        qk_norm: bool = False,
+        norm_eps: float = 1e-5,
+        bias: bool = False,
+        qkv_bias: bool = False,
+        dropout: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_heads(d_model, num_heads, num_kv_heads, head_size)
+        self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads or num_heads
+        self.d_head = head_size or d_model // num_heads
+        d_q, d_kv = num_heads * self.d_head, self.num_kv_heads * self.d_head
+        self.q_proj = Linear(d_model, d_q, device, dtype, bias=bias or qkv_bias)
+        self.k_proj = Linear(d_model, d_kv, device, dtype, bias=bias or qkv_bias)
+        self.v_proj = Linear(d_model, d_kv, device, dtype, bias=bias or qkv_bias)
+        self.output_proj = Linear(d_q, d_model, device, dtype, bias=bias)
+        self.attention = HeadsAttention(causal=causal, window=window, dropout=dropout)
+        self.rope = rope
+        self.q_norm = RMSNorm(self.d_head, norm_eps, device, dtype) if qk_norm else None
+        self.k_norm = RMSNorm(self.d_head, norm_eps, device, dtype) if qk_norm else None
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch seq d_model"],
+        token_positions: Int[Tensor, "#batch seq"] | None = None,
+        *,
+        key_mask: Bool[Tensor, "#batch 1 1 keys"] | None = None,
+        cache: LayerCache | None = None,
+    ) -> Float[Tensor, "batch seq d_model"]:
+        """Positions default to 0..seq-1; `key_mask` is False for padding, see `padding_mask`.
+
+        With a cache the keys are all that it holds after this step, and `key_mask` is over these.
+        """
+        k = self._place(
+            split_heads(self.k_proj(x), self.num_kv_heads), self.k_norm, token_positions
+        )
+        v = split_heads(self.v_proj(x), self.num_kv_heads)
+        q = self._place(split_heads(self.q_proj(x), self.num_heads), self.q_norm, token_positions)
+        slots = None
+        if cache is not None:
+            k, v, slots = self._cached(cache, k, v, key_mask)
+        out: Tensor = self.output_proj(merge_heads(self.attention(q, k, v, key_mask, slots)))
+        return out
+
+    def _place(
+        self, heads: Heads, norm: RMSNorm | None, positions: Int[Tensor, "#batch seq"] | None
+    ) -> Heads:
+        """Norm, then rotate by the position: the same rotation for every head."""
+        if norm is not None:
+            heads = norm(heads)
+        if self.rope is not None:
+            heads = self.rope(heads, None if positions is None else positions[:, None])
+        return heads
+
+    def _cached(
+        self, cache: LayerCache, k: Heads, v: Heads, key_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Int[Tensor, "batch seq"]]:
+        """All keys and values so far, and where among them this step's tokens are."""
+        if not self.attention.causal:
+            raise InputError(
+                "attention in both directions cannot use a KV cache",
+                hint="earlier tokens would have to see later ones; give the whole sequence at once",
+            )
+        k, v = cache.store(k, v)
+        if key_mask is not None and key_mask.shape[-1] != k.shape[2]:
+            raise InputError(
+                f"key_mask is for {key_mask.shape[-1]} keys, with the cache there are {k.shape[2]}",
+                hint="it covers the tokens in the cache and the new ones",
+            )
+        return k, v, cache.step.slots
+
+
+def split_heads(x: Float[Tensor, "batch seq d"], num_heads: int) -> Heads:
+    """The features of each position, cut into heads."""
+    return rearrange(x, "batch seq (heads d_head) -> batch heads seq d_head", heads=num_heads)
+
+
+def merge_heads(heads: Heads) -> Float[Tensor, "batch seq d_model"]:
+    """The heads of each position, side by side again."""
+    return rearrange(heads, "batch heads seq d_head -> batch seq (heads d_head)")
 
 
 def share_heads(
-    x: Float[Tensor, "*lead kv_heads keys d_head"], num_heads: int
-) -> Float[Tensor, "*lead heads keys d_head"]:
+    x: Float[Tensor, "batch kv_heads keys d_head"], num_heads: int
+) -> Float[Tensor, "batch heads keys d_head"]:
     """Repeat each key/value head for the group of neighbouring query heads that it serves."""
-    if x.shape[-3] == num_heads:
+    if x.shape[1] == num_heads:
         return x
-    return torch.repeat_interleave(x, num_heads // x.shape[-3], dim=-3)
+    return torch.repeat_interleave(x, num_heads // x.shape[1], dim=1)
+
+
+def check_heads(
+    d_model: int, num_heads: int, num_kv_heads: int | None, head_size: int | None = None
+) -> None:
+    """d_model splits evenly over the heads, unless they have a size of their own, and the heads
+    over the key/value heads.
+    """
+    if num_heads < 1 or (head_size is None and d_model % num_heads):
+        raise ConfigError(
+            f"d_model {d_model} is not divisible by num_heads {num_heads}",
+            hint="every head takes an equal part of d_model, or give a head_size",
+        )
+    if num_kv_heads is not None and (num_kv_heads < 1 or num_heads % num_kv_heads):
+        raise ConfigError(
+            f"num_kv_heads {num_kv_heads} does not divide num_heads {num_heads}",
+            hint="each key/value head serves the same number of query heads",
+        )

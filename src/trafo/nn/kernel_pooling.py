@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import Module, Parameter
 
-from trafo.nn.dot_product import weighted_mean
+from trafo.nn.attention import weighted_mean
 from trafo.nn.softmax import softmax
 
 
@@ -61,10 +61,5 @@ class NadarayaWatson(Module):
         query: Float[Tensor, "*lead queries"],
         key: Float[Tensor, "*#lead keys"],
         value: Float[Tensor, "*#lead keys d_value"],
-        *,
-        weights_out: list[Tensor] | None = None,
     ) -> Float[Tensor, "*lead queries d_value"]:
-        weights = kernel_weights(query, key, self.inverse_width)
-        if weights_out is not None:
-            weights_out.append(weights)
-        return weighted_mean(weights, value)
+        return weighted_mean(kernel_weights(query, key, self.inverse_width), value)

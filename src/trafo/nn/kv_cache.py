@@ -3,18 +3,17 @@
 Made by a model, handed to it with every call, owned by the caller: the model itself stays without
 memory. Slot j of a row holds the token at position j. Rows may hold different numbers of tokens:
 a batch of prompts is padded on the right, `counts` says how many ids of each row are real, and
-what padding writes is hidden (its slot lies ahead of every real query) until a real token
-overwrites it.
+what padding writes is hidden (its slot lies ahead of every real query, where causal attention does
+not look) until a real token overwrites it.
 """
 
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from trafo.errors import InputError
-from trafo.nn.masks import window_mask
 
 
 class KVCache:
@@ -41,9 +40,7 @@ class KVCache:
     def batch(self) -> int:
         return self.keys.shape[1]
 
-    def begin(
-        self, seq: int, counts: Int[Tensor, " batch"] | None = None, window: int | None = None
-    ) -> "CacheStep":
+    def begin(self, seq: int, counts: Int[Tensor, " batch"] | None = None) -> "CacheStep":
         """Plan the next `seq` ids of each row; the first `counts` are real, all if None."""
         starts: list[int] = self.lengths.tolist()
         ends = self.lengths + (seq if counts is None else counts)
@@ -55,16 +52,11 @@ class KVCache:
             )
         together = len(set(starts)) == 1 and starts[0] + seq <= self.capacity
         slots = self.lengths[:, None] + torch.arange(seq, device=self.lengths.device)
-        used = min(max(starts) + seq, self.capacity)
-        # From an empty cache this is plain causal attention; one token sees all: no mask needed.
-        unmasked = together and window is None and (starts[0] == 0 or seq == 1)
         return CacheStep(
             cache=self,
             slots=slots.clamp(max=self.capacity),
-            used=used,
+            used=min(max(starts) + seq, self.capacity),
             start=starts[0] if together else None,
-            causal=unmasked and seq > 1,
-            mask=None if unmasked else _visible(slots, used, window),
             lengths_after=ends,
         )
 
@@ -82,24 +74,14 @@ class KVCache:
         self.lengths = self.lengths.index_copy(0, rows, other.lengths)
 
 
-def _visible(
-    slots: Int[Tensor, "batch seq"], used: int, window: int | None
-) -> Bool[Tensor, "batch 1 seq used"]:
-    """A token sees the slots up to its own, as far back as the window reaches."""
-    keys = torch.arange(used, device=slots.device)
-    return window_mask(slots, keys, window, causal=True)[:, None]
-
-
 @dataclass(frozen=True)
 class CacheStep:
-    """One call of the model: where its tokens go and what they see."""
+    """One call of the model: where its tokens go."""
 
     cache: KVCache
     slots: Int[Tensor, "batch seq"]
     used: int
     start: int | None  # the slot at which all rows begin, if it is the same for all
-    causal: bool
-    mask: Bool[Tensor, "batch 1 seq used"] | None
     lengths_after: Int[Tensor, " batch"]
 
     @property

@@ -1,0 +1,43 @@
+"""Attention weights of any model, readable or accelerated, without the model knowing.
+
+with record_attention(model) as weights:
+    model(ids)
+weights["layers.0.attn"]  # one tensor for each call of that layer, (batch, heads, query, key)
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+
+from trafo.nn import AdditiveAttention, HeadsAttention
+
+
+@contextmanager
+def record_attention(model: Module) -> Iterator[dict[str, list[Tensor]]]:
+    """The weights of every attention layer, by its name, in the order of the calls.
+
+    They are computed from what the layer is given, by the formula: the fused kernel has none.
+    """
+    found: dict[str, list[Tensor]] = {}
+
+    def record(
+        name: str, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor
+    ) -> None:
+        found[name].append(layer.weights(*args, **kwargs))
+
+    handles = []
+    for path, module in model.named_modules():
+        if isinstance(module, HeadsAttention | AdditiveAttention):
+            name = path.removesuffix(".attention")
+            found[name] = []
+            hook = partial(record, name)
+            handles.append(module.register_forward_hook(hook, with_kwargs=True))
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
