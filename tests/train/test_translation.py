@@ -17,6 +17,7 @@ from torch.nn import functional
 from trafo.checkpoint.bundle import load_translator
 from trafo.checkpoint.store import CheckpointStore, read_weights
 from trafo.cli.main import main
+from trafo.config import to_yaml
 from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.errors import ConfigError
 from trafo.optim.config import ScheduleConfig
@@ -25,6 +26,7 @@ from trafo.train.build import build
 from trafo.train.config import CheckpointConfig, TrainConfig
 from trafo.train.distributed import Ranks
 from trafo.train.translation import Translation
+from trafo.train.verify import Verdict
 
 NO_DROPOUT = {"encoder_decoder__dropout": 0.0, "recurrent__dropout": 0.0}
 ARCHITECTURES = pytest.mark.parametrize("architecture", ["encoder-decoder", "recurrent"])
@@ -201,6 +203,23 @@ def test_by_command_with_automatic_sizes(
     assert Path("runs/latest").readlink().name == "numbers"
     assert main(["train", "--pairs", pairs[0]]) == 2
     assert "numbers.en: is one side only" in capfd.readouterr().err
+
+
+def test_verify_resume_takes_pairs(
+    make_pairs_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_pairs_config()
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(to_yaml(dataclasses.replace(config, pairs=())))
+    asked: list[TrainConfig] = []
+
+    def verify(config: TrainConfig, folder: Path, **settings: int) -> Verdict:
+        asked.append(config)
+        return Verdict(12, [], 0, 0, 0, [])
+
+    monkeypatch.setattr("trafo.train.verify.verify_resume", verify)
+    assert main(["verify-resume", str(recipe), "--pairs", *config.pairs]) == 0
+    assert asked == [config]
 
 
 def test_all_settings_are_kept_with_the_run(make_pairs_config: MakeConfig) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from trafo.cli.tokenizer.arguments import Strings
+from trafo.cli.tokenizer.arguments import Paths, Strings
 from trafo.errors import require_at_least
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ class Options:
     """a YAML file, or the folder of a run"""
     text: Strings = ()
     """text to train on, if the config does not name one"""
+    pairs: Paths = ()
+    """sentence pairs to train on, if the config does not name any"""
     steps: int = 12
     """steps of each run"""
     kills: int = 2
@@ -55,7 +57,8 @@ def _config(options: Options) -> TrainConfig:
 
     path = options.config
     path = path / CONFIG if path.is_dir() else path
-    return load(TrainConfig, path, list(options.text))
+    pairs = ["--pairs", *options.pairs] if options.pairs else []
+    return load(TrainConfig, path, [*options.text, *pairs])
 
 
 def _tell(verdict: Verdict) -> None:
