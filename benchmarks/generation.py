@@ -2,7 +2,7 @@
 
 Vocabulary 10,000, context 256, d_model 512, 4 layers, 16 heads, d_ff 1,344, float32, random
 weights; 128 new tokens, greedy, from prompts of 16 tokens, one row and eight. trafo runs both of
-its ways: the readable model, and the kernels compiled for this processor.
+its ways: the model by torch, and the kernels compiled for this processor.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import torch
 
 from model_peers import CONFIG, llama_config
 from timing import Contenders, Result, compare
+from trafo.fast import accelerate
 from trafo.generate import GenerationConfig, generate_ids
 from trafo.models import TransformerLM
 
@@ -22,7 +23,7 @@ BATCHES = (1, 8)
 
 
 def trafo(kernel: str) -> Callable[[torch.Tensor], object]:
-    model = TransformerLM.from_config(CONFIG).eval()
+    model = accelerate(TransformerLM.from_config(CONFIG)).eval()
     config = GenerationConfig(max_new_tokens=NEW_TOKENS, temperature=0.0, kernel=kernel)
     return lambda ids: generate_ids(model, ids.tolist(), config)
 
@@ -50,7 +51,7 @@ def measure(rounds: int) -> list[Result]:
     torch.manual_seed(0)
     everyone = {
         "trafo, compiled kernels": trafo("compiled"),
-        "trafo, readable model": trafo("readable"),
+        "trafo, by torch": trafo("readable"),
         "Hugging Face Llama": hugging_face(),
     }
     results = []

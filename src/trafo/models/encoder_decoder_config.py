@@ -16,39 +16,39 @@ class EncoderDecoderConfig:
     """The shape of an EncoderDecoder; the defaults are the paper's base model."""
 
     source_vocab_size: int = 32_000
-    """ids that the encoder knows"""
+    """source vocabulary size"""
     target_vocab_size: int = 32_000
-    """ids that the decoder knows and writes"""
+    """target vocabulary size"""
     context_length: int = 512
-    """most tokens of a sentence, on either side"""
+    """context length: most tokens per sentence, on either side"""
     d_model: int = 512
-    """numbers that stand for a token on its way through the layers"""
+    """hidden size (residual stream width)"""
     num_encoder_layers: int = 6
-    """layers that read the source"""
+    """encoder layers"""
     num_decoder_layers: int = 6
-    """layers that write the target"""
+    """decoder layers"""
     num_heads: int = 8
-    """attentions side by side in a layer; each takes an equal part of d_model"""
+    """attention heads per layer; each has size d_model / num_heads"""
     d_ff: int = 2048
-    """width of the feed-forward part"""
+    """feed-forward hidden size"""
     activation: ActivationChoice = "relu"
-    """what bends between its two matrices"""
+    """activation of the feed-forward layers"""
     norm_placement: Placement = "post"
-    """norm after each sublayer, as in the paper, or before it"""
+    """post-norm, as in the paper, or pre-norm"""
     final_norms: bool = True
-    """a norm at the end of encoder and decoder too"""
+    """a final LayerNorm at the end of encoder and decoder"""
     norm_eps: float = 1e-5
-    """added to the variance that a norm divides by"""
+    """epsilon of LayerNorm, added to the variance"""
     attention_bias: bool = False
-    """biases in attention's projections"""
+    """biases in the attention projections"""
     head_bias: bool = False
-    """a bias in the output projection"""
+    """a bias in the output head"""
     shared_embeddings: SharedEmbeddings = "none"
-    """target: the decoder's table is the head too; all: the encoder's as well"""
+    """weight tying: target ties decoder embeddings and output head; all: the encoder's as well"""
     padding_id: int = 0
-    """the id that fills short sentences up; nobody attends to it"""
+    """padding id: fills short sentences up, masked in attention"""
     dropout: float = 0.1
-    """share of numbers that training sets to 0"""
+    """dropout probability during training"""
 
     def __post_init__(self) -> None:
         sizes = ("source_vocab_size", "target_vocab_size", "context_length", "d_model", "d_ff")

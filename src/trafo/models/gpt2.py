@@ -29,23 +29,23 @@ class GPT2Config:
     """The shape of a GPT-2; the defaults are its smallest size."""
 
     vocab_size: int = 50_257
-    """ids that the model knows; the tokenizer's number of tokens"""
+    """vocabulary size: at least the tokenizer's number of tokens"""
     context_length: int = 1024
-    """tokens that it sees at once"""
+    """context length: most tokens the model sees at once"""
     d_model: int = 768
-    """numbers that stand for a token on its way through the layers"""
+    """hidden size (residual stream width)"""
     num_layers: int = 12
-    """blocks of attention and feed-forward"""
+    """Transformer layers (blocks of attention and feed-forward)"""
     num_heads: int = 12
-    """attentions side by side in a layer; each takes an equal part of d_model"""
+    """attention heads per layer; each has size d_model / num_heads"""
     d_ff: int | None = None
-    """width of the feed-forward part; none: 4 d_model"""
+    """feed-forward hidden size; None: 4 d_model"""
     tied_head: bool = True
-    """the embedding table is the head too"""
+    """weight tying: the embedding table is the output head too"""
     norm_eps: float = 1e-5
-    """added to the variance that a norm divides by"""
+    """epsilon of LayerNorm, added to the variance"""
     dropout: float = 0.0
-    """share of numbers that training sets to 0"""
+    """dropout probability during training"""
 
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "context_length", "d_model", "num_layers", "num_heads")

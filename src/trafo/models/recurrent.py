@@ -21,17 +21,17 @@ class RecurrentConfig:
     """The shape of a RecurrentEncoderDecoder; sequences may have any length."""
 
     source_vocab_size: int = 32_000
-    """ids that the encoder knows"""
+    """source vocabulary size"""
     target_vocab_size: int = 32_000
-    """ids that the decoder knows and writes"""
+    """target vocabulary size"""
     d_model: int = 256
-    """numbers of a token's embedding"""
+    """embedding size"""
     d_hidden: int = 512
-    """numbers of the decoder's state, of each direction of the encoder and of the attention"""
+    """hidden size of the GRUs (each direction) and of the attention"""
     padding_id: int = 0
-    """the id that fills short sentences up; nobody attends to it"""
+    """padding id: fills short sentences up, masked in attention"""
     dropout: float = 0.1
-    """share of numbers that training sets to 0"""
+    """dropout probability during training"""
 
     def __post_init__(self) -> None:
         sizes = ("source_vocab_size", "target_vocab_size", "d_model", "d_hidden")

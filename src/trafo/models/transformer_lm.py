@@ -44,21 +44,21 @@ class TransformerLMConfig:
     """The shape of a TransformerLM and its switches."""
 
     vocab_size: int = 10_000
-    """ids that the model knows; the tokenizer's number of tokens"""
+    """vocabulary size: at least the tokenizer's number of tokens"""
     context_length: int = 256
-    """tokens that it sees at once"""
+    """context length: most tokens the model sees at once"""
     d_model: int = 512
-    """numbers that stand for a token on its way through the layers"""
+    """hidden size (residual stream width)"""
     num_layers: int = 4
-    """blocks of attention and feed-forward"""
+    """Transformer layers (blocks of attention and feed-forward)"""
     num_heads: int = 16
-    """attentions side by side in a layer; each takes an equal part of d_model"""
+    """attention heads per layer"""
     d_ff: int | None = None
-    """width of the feed-forward part; none: 8/3 d_model for swiglu, 4 d_model for the others"""
+    """feed-forward hidden size; None: 8/3 d_model for swiglu, 4 d_model for the others"""
     head_size: int | None = None
     """size of each attention head; None: d_model / num_heads"""
     rope_theta: float = 10_000.0
-    """base of the rotary angles: larger ones turn more slowly and reach further"""
+    """rotary base (theta): a larger one rotates more slowly and reaches further"""
     rope_scaling: RopeScalingName = "none"
     """slower rotation for longer contexts: none, linear, or llama3 (as Llama 3.1 has it)"""
     rope_factor: float = 1.0
@@ -70,35 +70,35 @@ class TransformerLMConfig:
     rope_original_context: int = 8192
     """llama3: context length before the scaling"""
     norm_placement: NormPlacement = "pre"
-    """norm before each sublayer, after it (as in 2017), or not at all"""
+    """pre-norm, post-norm (as in 2017), or no norm"""
     norm: NormName = "rmsnorm"
-    """by the root of the mean square, or by mean and variance with a shift"""
+    """RMSNorm or LayerNorm"""
     norm_eps: float = 1e-5
-    """added to what a norm divides by, before the root"""
+    """epsilon of the norms, added before the square root"""
     positions: PositionsName = "rope"
-    """turned into queries and keys, none, added waves, or added trained vectors"""
+    """position encoding: rotary (RoPE), none, sinusoidal, or learned embeddings"""
     feed_forward: FeedForwardName = "swiglu"
-    """what bends between its matrices; swiglu has a third one, that gates"""
+    """activation; swiglu adds a gate, a third matrix"""
     tied_head: bool = False
-    """the embedding table is the head too"""
+    """weight tying: the embedding table is the output head too"""
     num_kv_heads: int | None = None
-    """key/value heads, each shared by as many heads; none: one for each head"""
+    """grouped-query attention: number of key/value heads; None: as many as heads"""
     qkv_bias: bool = False
     """biases on queries, keys and values"""
     qk_norm: bool = False
-    """norm queries and keys, so that scores cannot grow"""
+    """RMSNorm on queries and keys, so that attention scores cannot grow"""
     window: int | None = None
-    """attend to this many tokens back only; none: to everything before"""
+    """sliding-window attention: tokens back that are seen; None: all"""
     dropout: float = 0.0
-    """share of numbers that training sets to 0"""
+    """dropout probability during training"""
     embedding_norm: bool = False
-    """norm each token's vector as it comes from the table: what the layers see has size 1"""
+    """norm the token embeddings before the first layer"""
     embedding_std: float | None = None
-    """standard deviation of the table at the start; none: 1, or d_model^-0.5 if it is the head"""
+    """initial standard deviation of the embeddings; None: 1, or d_model^-0.5 if tied"""
     zero_init_outputs: bool = False
-    """what adds to the stream (output_proj, w2) starts at 0: each block at first does nothing"""
+    """start the output projections (output_proj, w2) at 0: each block begins as the identity"""
     head_std: float | None = None
-    """standard deviation of the head at the start, 0 for even odds; none: by its size, as others"""
+    """initial standard deviation of the output head, 0 for uniform odds; None: by its shape"""
 
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "context_length", "d_model", "num_layers", "num_heads")

@@ -1,4 +1,4 @@
-"""Activations: the bend between two linear maps, without which two would be no more than one.
+"""Activations: the non-linearity between two linear maps, which would otherwise be one linear map.
 
 relu(x)      = max(x, 0)
 relu2(x)     = max(x, 0)^2                                           (So et al., 2021)

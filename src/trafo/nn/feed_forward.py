@@ -1,4 +1,4 @@
-"""Feed-forward parts: each position on its own is widened, bent and narrowed again.
+"""Feed-forward layers: each position on its own is widened, activated and narrowed again.
 
 SwiGLU(x)      = W2 (SiLU(W1 x) * W3 x)          (Shazeer, 2020): one half gates the other
 FeedForward(x) = W2 f(W1 x + b1) + b2            (Vaswani et al., 2017, with f = ReLU)
@@ -27,6 +27,7 @@ def default_d_ff(kind: FeedForwardName, d_model: int) -> int:
 def silu_gate(
     gate: Float[Tensor, "*shape"], value: Float[Tensor, "*shape"]
 ) -> Float[Tensor, "*shape"]:
+    """SiLU of one half gates the other."""
     return silu(gate) * value
 
 

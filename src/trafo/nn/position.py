@@ -1,6 +1,6 @@
 """Positions: attention alone sees a set, these tell it the order.
 
-Rotary (Su et al., 2021): the pair (x_2k, x_2k+1) at position i is turned by the angle
+Rotary (Su et al., 2021): the pair (x_2k, x_2k+1) at position i is rotated by the angle
 i theta^(-2k/d). A query at i and a key at j then meet at the angle of i - j: only distance counts.
 
 Sinusoidal (Vaswani et al., 2017): PE(i, 2k) = sin(i / 10000^(2k/d)), PE(i, 2k+1) = cos(same),
@@ -61,7 +61,7 @@ def angles(
 
 
 class RotaryPositionalEmbedding(Module):
-    """Turns the pairs of a query or key by its position; one instance serves all layers."""
+    """Rotates the pairs of a query or key by its position; one instance serves all layers."""
 
     cos: Tensor
     sin: Tensor
@@ -84,9 +84,9 @@ class RotaryPositionalEmbedding(Module):
         self._fill_tables(torch.device(device) if device else torch.get_default_device())
 
     def _fill_tables(self, device: torch.device) -> None:
-        turned = angles(self.theta, self.d_k, self.max_seq_len, self.scaling)
-        self.register_buffer("cos", turned.cos().to(device, torch.float32), persistent=False)
-        self.register_buffer("sin", turned.sin().to(device, torch.float32), persistent=False)
+        table = angles(self.theta, self.d_k, self.max_seq_len, self.scaling)
+        self.register_buffer("cos", table.cos().to(device, torch.float32), persistent=False)
+        self.register_buffer("sin", table.sin().to(device, torch.float32), persistent=False)
 
     def _apply(
         self, fn: Callable[[Tensor], Tensor], recurse: bool = True
