@@ -139,8 +139,8 @@ CHAT = ("<|begin|>", "<|end|>", "<|user|>", "<think>")
 @pytest.fixture
 def chat_tokenizer():
     """256 to 259 are the special tokens; <think> is one that is printed."""
-    parts = Tokenizer(BYTES, [], CHAT).parts
-    return ModelTokenizer.of(parts, Markers(256, frozenset([257, 98]), frozenset([256, 257, 258])))
+    spec = Tokenizer(BYTES, [], CHAT).spec
+    return ModelTokenizer.of(spec, Markers(256, frozenset([257, 98]), frozenset([256, 257, 258])))
 
 
 class Says(Scripted):
@@ -179,6 +179,8 @@ def test_a_begin_token_is_added_once(chat_tokenizer):
 def test_one_string_is_no_list_of_strings(tiny, bytes_tokenizer):
     with pytest.raises(InputError, match=r"prompts come as a list; write \['abc'\]"):
         generate(tiny(), bytes_tokenizer, "abc")
+    with pytest.raises(InputError, match="a prompt is a list; give text"):
+        generate(tiny(), bytes_tokenizer, [["abc"]])
     with pytest.raises(ConfigError, match="stop is 'END'; it must be a list of strings"):
         GenerationConfig(stop="END")
 

@@ -128,6 +128,8 @@ def generate_ids(
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str, config: GenerationConfig) -> list[int]:
     """The ids of a prompt, after the begin token if the model has one; an empty one needs it."""
+    if not isinstance(prompt, str):
+        raise InputError(f"a prompt is a {type(prompt).__name__}", hint="give text")
     ids = tokenizer.encode(prompt, "allow" if config.allow_special else "ignore")
     begin = markers_of(tokenizer).begin
     if begin is not None and ids[:1] != [begin]:
