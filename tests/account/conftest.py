@@ -83,3 +83,8 @@ def _name(config: Any) -> str:
 @pytest.fixture(params=ALL_CONFIGS, ids=_name)
 def config(request: pytest.FixtureRequest) -> Any:
     return request.param
+
+
+@pytest.fixture(params=[c for c in ALL_CONFIGS if hasattr(c, "vocab_size")], ids=_name)
+def language_model(request: pytest.FixtureRequest) -> Any:
+    return request.param

@@ -2,7 +2,7 @@
 
 import dataclasses
 import weakref
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -12,14 +12,12 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from trafo.account import Workload, account
-from trafo.account.layers import BLOCK_NUMBERS, LOGITS_AT_ONCE
 from trafo.account.measurement import SHAPES, measure
-from trafo.account.optimizer import ADAMW_NUMBERS_AT_ONCE, newton_schulz_products, update
-from trafo.account.parts import Weight
-from trafo.account.tide import largest_batch, memory
-from trafo.fast import accelerate, head_loss, loss, recompute
+from trafo.account.memory import largest_batch, memory
+from trafo.account.optimizer import newton_schulz_products, update
+from trafo.fast import accelerate, head_loss
 from trafo.models import GPT2_PRESETS, TransformerLMConfig, build_model
-from trafo.optim import AdamW, adamw
+from trafo.optim import SGD, AdamW
 from trafo.optim.muon import orthogonalize
 
 SMALL = TransformerLMConfig(vocab_size=97, context_length=48, d_model=32, num_layers=2, num_heads=4)
@@ -62,12 +60,6 @@ def test_activations_are_what_autograd_keeps(config):
     assert account(config, work).kept_bytes == pytest.approx(real, rel=0.02)
 
 
-def test_blocks_and_chunks_are_as_large_as_we_say():
-    assert LOGITS_AT_ONCE == loss._CHUNK_NUMBERS
-    assert BLOCK_NUMBERS == recompute._BLOCK_NUMBERS
-    assert ADAMW_NUMBERS_AT_ONCE == adamw._BLOCK_NUMBERS
-
-
 class LiveBytes(TorchDispatchMode):
     """Counts the bytes of all tensors that are alive, and the most there ever were."""
 
@@ -107,10 +99,44 @@ def test_the_peak_of_forward_and_backward_is_that_of_all_live_tensors(wide):
 
 def test_adamw_keeps_two_numbers_and_sgd_none_for_each_parameter(config):
     result = account(config, Workload(seq=40))
-    assert update("adamw", result.weights()).state_numbers == 2 * result.parameters
-    assert update("sgd", result.weights()).state_numbers == 0
-    # m and v in 3 + 4, the decay in 1, the step in 6: see the formulas in `optimizer.py`.
-    assert update("adamw", result.weights()).flops == 14 * result.parameters
+    assert update("adamw", result).state_numbers == 2 * result.parameters
+    assert update("sgd", result).state_numbers == 0
+
+
+class Arithmetic(TorchDispatchMode):
+    """Counts additions, multiplications, divisions and roots, element by element."""
+
+    EACH: ClassVar = {
+        "lerp_": 3,  # m + w (g - m)
+        "addcmul_": 3,  # v + c g g
+        "addcdiv_": 3,  # p + c m / r
+        "add_": 1,
+        "mul_": 1,
+        "div_": 1,
+        "sqrt": 1,
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name in self.EACH:
+            self.flops += self.EACH[name] * args[0].numel()
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize(("name", "kind"), [("adamw", AdamW), ("sgd", SGD)])
+def test_an_updates_flops_are_those_of_the_optimizers_operations(name, kind):
+    model: Any = build_model(SMALL)
+    optimizer = kind(model.parameters())
+    model(torch.randint(97, (2, 8))).sum().backward()
+    with Arithmetic() as arithmetic:
+        optimizer.step()
+    # p + c g is two operations in one.
+    fused = sum(p.numel() for p in model.parameters()) if name == "sgd" else 0
+    assert update(name, account(SMALL, Workload(seq=8))).flops == arithmetic.flops + fused
 
 
 def test_adamws_state_is_what_the_optimizer_holds():
@@ -120,7 +146,7 @@ def test_adamws_state_is_what_the_optimizer_holds():
     optimizer.step()
     tensors = [x for state in optimizer.state.values() for x in state.values()]
     held = sum(x.numel() for x in tensors if isinstance(x, Tensor))
-    assert update("adamw", account(SMALL, Workload(seq=8)).weights()).state_numbers == held
+    assert update("adamw", account(SMALL, Workload(seq=8))).state_numbers == held
 
 
 def test_muon_keeps_one_number_for_hidden_matrices_and_two_for_the_rest():
@@ -129,14 +155,14 @@ def test_muon_keeps_one_number_for_hidden_matrices_and_two_for_the_rest():
     named = dict(model.named_parameters())
     inner = sum(p.numel() for n, p in named.items() if p.ndim == 2 and n.startswith("layers."))
     outer = sum(p.numel() for p in named.values()) - inner
-    assert update("muon", result.weights()).state_numbers == inner + 2 * outer
+    assert update("muon", result).state_numbers == inner + 2 * outer
 
 
 @pytest.mark.parametrize("shape", [(24, 40), (40, 24), (8, 8)])
 def test_muons_products_equal_torchs_count(shape):
     with FlopCounterMode(display=False) as counter:
         orthogonalize(torch.randn(shape))
-    products = newton_schulz_products(Weight("any", shape))
+    products = newton_schulz_products(*shape)
     assert sum(product.forward_flops for product in products) == counter.get_total_flops()
 
 
@@ -171,7 +197,8 @@ def cache_tensors(cache: Any) -> list[Tensor]:
         return [cache.keys, cache.values]
     if hasattr(cache, "target"):
         return [cache.target.keys, cache.target.values, *(x for kv in cache.source for x in kv)]
-    return [cache.state, cache.source.states, cache.source.keys]
+    source = cache.source
+    return [cache.state, source.states, source.keys, source.first_state]
 
 
 @pytest.mark.parametrize("phase", ["train", "prefill", "decode"])

@@ -39,7 +39,7 @@ def test_the_json_adds_up(capsys):
     assert sum(part["kept_bytes"] for part in parts) == result["memory"]["activations"]
     for part in parts:
         products = [2 * p["m"] * p["n"] * p["p"] * p["times"] for p in part["products"]]
-        assert part["times"] * sum(products) == part["forward_flops"]
+        assert part["layers"] * sum(products) == part["forward_flops"]
 
 
 def test_the_table_shows_parts_products_and_answers(capsys):

@@ -11,20 +11,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.optim import Optimizer
 
-from trafo.account.optimizer import OptimizerName
+from trafo.account.passes import loss
 from trafo.account.workload import Workload
-from trafo.fast import accelerate, head_loss
+from trafo.fast import accelerate
 from trafo.models import ModelConfig, TransformerLMConfig, build_model, config_from
-from trafo.optim import SGD, AdamW, Muon
+from trafo.optim.config import OptimizerConfig, OptimizerName, build_optimizers
 from trafo.runtime.memory import peak_memory
 
 
@@ -39,43 +36,15 @@ def main() -> None:
     json.dump({"bytes": peak_memory() - before}, sys.stdout)
 
 
-def _train(config: ModelConfig, work: Workload, optimizer_name: OptimizerName) -> None:
+def _train(config: ModelConfig, work: Workload, optimizer: OptimizerName) -> None:
     """Two steps: the first one makes the optimizer's state, the second runs beside it."""
     model: Any = accelerate(build_model(config, dtype=getattr(torch, work.dtype))).train()
-    optimizers = list(_optimizers(model, optimizer_name))
+    optimizers = build_optimizers(model, OptimizerConfig(name=optimizer))
     for _ in range(2):
-        _loss(model, config, work).backward()  # type: ignore[no-untyped-call]
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-
-
-def _loss(model: Any, config: ModelConfig, work: Workload) -> Tensor:
-    """Of random ids; whether they make sense costs nothing."""
-    if isinstance(vocab := getattr(config, "vocab_size", None), int):
-        targets = torch.randint(vocab, (work.batch_size, work.seq))
-        states = model.hidden_states(targets)
-    else:
-        source = torch.randint(1, config.source_vocab_size, (work.batch_size, work.source))  # type: ignore[union-attr]
-        targets = torch.randint(1, config.target_vocab_size, (work.batch_size, work.seq))  # type: ignore[union-attr]
-        states = model.hidden_states(targets, model.encode(source))
-    return head_loss(model, states, targets)
-
-
-def _optimizers(model: Any, name: OptimizerName) -> Iterator[Optimizer]:
-    parameters = dict(model.named_parameters())
-    if name == "sgd":
-        yield SGD(parameters.values())
-        return
-    by_muon = {
-        name: parameter
-        for name, parameter in parameters.items()
-        if parameter.ndim == 2 and "embeddings" not in name and not name.startswith("lm_head")
-    }
-    if name == "muon":
-        yield Muon(by_muon.values())
-        parameters = {key: value for key, value in parameters.items() if key not in by_muon}
-    yield AdamW(parameters.values())
+        loss(model, work).backward()  # type: ignore[no-untyped-call]
+        for each in optimizers:
+            each.step()
+            each.zero_grad()
 
 
 def _touch_the_libraries() -> None:

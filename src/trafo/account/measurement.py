@@ -15,9 +15,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from trafo.account.model import account
-from trafo.account.optimizer import OptimizerName
-from trafo.account.tide import memory
+from trafo.account.account import account
+from trafo.account.memory import memory
 from trafo.account.workload import Workload
 from trafo.errors import ConfigError, TrafoError
 from trafo.models import (
@@ -28,6 +27,7 @@ from trafo.models import (
     TransformerLMConfig,
     model_name,
 )
+from trafo.optim.config import OptimizerName
 
 _RETURN_AT_ONCE = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 
@@ -119,8 +119,6 @@ def measure(
         check=False,
     )
     if done.returncode:
-        last_line = (done.stderr.strip().splitlines() or ["it was killed, perhaps out of memory"])[
-            -1
-        ]
+        *_, last_line = ["it was killed, perhaps out of memory", *done.stderr.strip().splitlines()]
         raise TrafoError(f"the step of {shape.name} failed: {last_line}")
     return Measurement(shape.name, predicted, json.loads(done.stdout)["bytes"])

@@ -1,4 +1,4 @@
-"""What an update costs: the state an optimizer remembers, and its own arithmetic.
+"""What an update costs: the state an optimizer keeps, and its own arithmetic.
 
 AdamW, for each number (what depends on t alone is computed once for all of them):
 
@@ -13,57 +13,59 @@ X <- a X + (b A + c A A) X with A = X X^T, and leaves everything else to AdamW.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
-from trafo.account.parts import MatrixProduct, Weight
+from torch import Tensor
+from torch.optim import Optimizer
 
-OptimizerName = Literal["adamw", "sgd", "muon"]
+from trafo.account.account import Account
+from trafo.account.parts import MatrixProduct, place_of
+from trafo.optim import SGD, Muon
+from trafo.optim.adamw import BLOCK_NUMBERS
+from trafo.optim.config import OptimizerConfig, OptimizerName, build_optimizers
 
-ADAMW_FLOPS_PER_PARAMETER = 3 + 4 + 1 + 6
-ADAMW_NUMBERS_AT_ONCE = 2**18
-SGD_FLOPS_PER_PARAMETER = 2
+ADAMW_FLOPS = 3 + 4 + 1 + 6
+SGD_FLOPS = 2
 _NEWTON_SCHULZ_STEPS = 5
 
 
 @dataclass(frozen=True)
 class Update:
-    """One step of an optimizer over all weights."""
+    """One step of an optimizer over all parameters."""
 
     state_numbers: int
     flops: int
     workspace_numbers: int
-    """for the weight that needs most"""
+    """for the parameter that needs most"""
 
 
-def update(name: OptimizerName, weights: Iterable[Weight]) -> Update:
-    """The cost of updating these weights."""
-    count = {"adamw": _adamw, "sgd": _sgd, "muon": _muon}[name]
-    parts = [count(weight) for weight in weights]
-    return Update(
-        state_numbers=sum(part.state_numbers for part in parts),
-        flops=sum(part.flops for part in parts),
-        workspace_numbers=max(part.workspace_numbers for part in parts),
-    )
+def update(name: OptimizerName, result: Account) -> Update:
+    """The cost of updating all parameters of a model."""
+    blocks = {p: place_of(name).block for name, p in result.model.named_parameters()}
+    state = flops = workspace = 0
+    for optimizer in build_optimizers(result.model, OptimizerConfig(name=name)):
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            cost = _cost(optimizer, parameter)
+            layers = result.layers[blocks[parameter]]
+            state += layers * cost.state_numbers
+            flops += layers * cost.flops
+            workspace = max(workspace, cost.workspace_numbers)
+    return Update(state, flops, workspace)
 
 
-def _adamw(weight: Weight) -> Update:
-    """Two moments; sqrt(v) + eps passes by, a block at a time."""
-    numbers, at_once = weight.numbers, min(weight.numbers, ADAMW_NUMBERS_AT_ONCE)
-    return Update(2 * numbers, ADAMW_FLOPS_PER_PARAMETER * numbers, at_once)
+def _cost(optimizer: Optimizer, parameter: Tensor) -> Update:
+    numbers = parameter.numel()
+    if isinstance(optimizer, SGD):  # p <- p - rate g: nothing to keep
+        return Update(0, SGD_FLOPS * numbers, 0)
+    if isinstance(optimizer, Muon):
+        return _muon(parameter)
+    # Two moments; sqrt(v) + eps passes by, a block at a time.
+    return Update(2 * numbers, ADAMW_FLOPS * numbers, min(numbers, BLOCK_NUMBERS))
 
 
-def _sgd(weight: Weight) -> Update:
-    """p <- p - rate g: nothing to remember."""
-    return Update(0, SGD_FLOPS_PER_PARAMETER * weight.numbers, 0)
-
-
-def _muon(weight: Weight) -> Update:
-    if weight.role != "hidden" or len(weight.shape) != 2:
-        return _adamw(weight)
-    numbers, small = weight.numbers, min(weight.shape)
-    products = newton_schulz_products(weight)
+def _muon(parameter: Tensor) -> Update:
+    numbers, small = parameter.numel(), min(parameter.shape)
+    products = newton_schulz_products(*parameter.shape)
     # Momentum 2, its look-ahead 2, norm 3, decay 1, update 2; and in each step 2 for the sum with
     # a X, and 3 for b A + c A A on the small square.
     simple = 10 * numbers + _NEWTON_SCHULZ_STEPS * (2 * numbers + 3 * small**2)
@@ -71,9 +73,9 @@ def _muon(weight: Weight) -> Update:
     return Update(numbers, flops, 5 * numbers + small**2)
 
 
-def newton_schulz_products(weight: Weight) -> tuple[MatrixProduct, ...]:
+def newton_schulz_products(rows: int, columns: int) -> tuple[MatrixProduct, ...]:
     """On the wide form of the matrix, so that A is as small as possible."""
-    small, large = sorted(weight.shape)
+    small, large = sorted((rows, columns))
     steps = _NEWTON_SCHULZ_STEPS
     return (
         MatrixProduct("A = X Xᵀ", small, large, small, times=steps),

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from trafo.account.model import account
+from trafo.account.account import account
 from trafo.account.report import shares
 from trafo.account.workload import Workload
 from trafo.models import (
     GPT2_PRESETS,
     GPT2Config,
     ModelConfig,
+    RecurrentConfig,
     TransformerLMConfig,
-    config_from,
-    model_name,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CONTEXTS = (256, 1024, 4096, 16_384, 65_536)
+SENTENCES = (4, 8, 16, 32, 64)
+"""for a model that runs one position after the other, even in a dry run"""
 _COLOURS = {
     "projections": "#4c78a8",
     "attention": "#e45756",
@@ -60,27 +61,27 @@ def shares_by_size(config: ModelConfig, work: Workload) -> Bars:
 
 def _sized(config: TransformerLMConfig | GPT2Config, size: GPT2Config) -> ModelConfig:
     """As wide inside as it was; each head with keys and values of its own."""
-    shape = {
+    shape: dict[str, Any] = {
         "d_model": size.d_model,
         "num_layers": size.num_layers,
         "num_heads": size.num_heads,
         "d_ff": round(config.feed_forward_size / config.d_model * size.d_model),
     }
-    own_keys = {"num_kv_heads": None} if isinstance(config, TransformerLMConfig) else {}
-    return config_from(model_name(config), dataclasses.asdict(config) | shape | own_keys)
+    if isinstance(config, TransformerLMConfig):
+        return replace(config, **shape, num_kv_heads=None)
+    return replace(config, **shape)
 
 
 def shares_by_context(config: ModelConfig, work: Workload) -> Bars:
     """The same model over longer and longer texts."""
-    bars = {}
-    for seq in CONTEXTS:
-        fields = dataclasses.asdict(config)
-        if "context_length" in fields:
-            fields["context_length"] = seq
-        longer = config_from(model_name(config), fields)
-        longer_work = dataclasses.replace(work, seq=seq, source_seq=None)
-        bars[f"{seq:,}"] = shares(account(longer, longer_work))
-    return bars
+    if isinstance(config, RecurrentConfig):
+        longer: dict[int, ModelConfig] = dict.fromkeys(SENTENCES, config)
+    else:
+        longer = {seq: replace(config, context_length=seq) for seq in CONTEXTS}
+    return {
+        f"{seq:,}": shares(account(each, replace(work, seq=seq, source_seq=None)))
+        for seq, each in longer.items()
+    }
 
 
 def _draw(title: str, panels: list[tuple[str, Bars]], path: Path) -> None:

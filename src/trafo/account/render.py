@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from trafo.account.account import Account
 from trafo.account.numbers import format_days, format_flops, format_share
+from trafo.account.parts import Part
+from trafo.account.passes import has_source
 from trafo.account.report import Report
 from trafo.runtime.sizes import format_duration, format_size
 from trafo.runtime.tables import dim, plain_table
@@ -25,7 +29,7 @@ def render(full: Report, *, products: bool = False) -> list[RenderableType]:
 def _title(full: Report) -> Text:
     work = full.account.work
     tokens = f"{work.seq:,} tokens"
-    if hasattr(full.account.config, "source_vocab_size"):
+    if has_source(full.account.config):
         tokens = f"{work.source:,} source and {work.seq:,} target tokens"
     about = f": {work.phase}, batch of {work.batch_size:,} x {tokens}, {work.dtype}"
     return Text.assemble((full.name, "bold"), (about, "dim"))
@@ -35,49 +39,47 @@ def _parts(full: Report) -> Table:
     result, training = full.account, full.account.work.is_training
     head = ["part", "parameters", "forward", "share", *(["backward", "kept"] if training else [])]
     table = plain_table("l" + "r" * (len(head) - 1), head)
-    for block in result.blocks:
-        heading = f"{block.name} x {block.times}" if block.times > 1 else block.name
-        table.add_row(Text(heading, "bold"))
-        for part in block.components:
-            forward = block.times * part.forward_flops
-            row = [
-                f"  {part.name}",
-                _count(block.times * part.parameters),
-                format_flops(forward) if forward else "",
-                format_share(forward, result.forward_flops),
-            ]
-            if training:
-                backward, kept = block.times * part.backward_flops, block.times * part.kept_bytes
-                row += [
-                    format_flops(backward) if backward else "",
-                    format_size(kept) if kept else "",
-                ]
-            table.add_row(*row)
-    table.add_section()
-    total = ["together", _count(result.parameters), format_flops(result.forward_flops), ""]
+    for block, parts in groupby(result.parts, key=lambda part: part.block):
+        if block:
+            table.add_row(Text(f"{block} x {result.layers[block]}", "bold"))
+        for part in parts:
+            if cells := _cells(part, result, training):
+                table.add_row("  " * bool(block) + part.name, *cells)
+    total = [_count(result.parameters), format_flops(result.forward_flops), ""]
     if training:
         total += [format_flops(result.backward_flops), format_size(result.kept_bytes)]
-    table.add_row(*total, style="bold")
+    table.add_row("total", *total, style="bold")
     return table
+
+
+def _cells(part: Part, result: Account, training: bool) -> list[str]:
+    """Nothing for a part that costs nothing worth a line."""
+    if not (part.parameters or part.forward_flops or part.kept_bytes):
+        return []
+    cells = [
+        _count(part.parameters),
+        format_flops(part.forward_flops) if part.forward_flops else "",
+        format_share(part.forward_flops, result.forward_flops),
+    ]
+    if training:
+        cells.append(format_flops(part.backward_flops) if part.backward_flops else "")
+        cells.append(format_size(part.kept_bytes) if part.kept_bytes else "")
+    return cells
 
 
 def _products(full: Report) -> Table:
     result = full.account
     table = plain_table("lrrrr", ["matrix product", "m x n x p", "times", "forward", "share"])
-    for block in result.blocks:
-        parts = [part for part in block.components if part.products]
-        if parts:
-            table.add_row(Text(block.name, "bold"))
-        for part in parts:
-            for product in part.products:
-                flops = block.times * product.forward_flops
-                table.add_row(
-                    f"  {part.name}: {product.name}",
-                    f"{product.m} x {product.n} x {product.p}",
-                    _count(block.times * product.times),
-                    format_flops(flops),
-                    format_share(flops, result.forward_flops),
-                )
+    for part in result.parts:
+        for product in part.products:
+            flops = part.layers * product.forward_flops
+            table.add_row(
+                " ".join(filter(None, [part.block, part.name])) + f": {product.name}",
+                f"{product.m} x {product.n} x {product.p}",
+                _count(part.layers * product.times),
+                format_flops(flops),
+                format_share(flops, result.forward_flops),
+            )
     return table
 
 

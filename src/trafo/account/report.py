@@ -6,14 +6,15 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from trafo.account.clock import Speed, speed
-from trafo.account.model import Account, account
-from trafo.account.optimizer import OptimizerName, Update, update
-from trafo.account.parts import Block, Component, MatrixProduct
-from trafo.account.tide import Memory, largest_batch, memory
+from trafo.account.account import Account, account
+from trafo.account.memory import Memory, largest_batch, memory
+from trafo.account.optimizer import Update, update
+from trafo.account.parts import Part
+from trafo.account.speed import Speed, speed
 from trafo.account.workload import Workload
-from trafo.errors import ConfigError
+from trafo.errors import require_at_least
 from trafo.models import ModelConfig, model_name
+from trafo.optim.config import OptimizerName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +30,7 @@ class Circumstances:
 
     def __post_init__(self) -> None:
         for name in ("accumulate", "memory_bytes", "steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value}", hint="it must be at least 1")
+            require_at_least(1, **{name: getattr(self, name)})
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Report:
 def report(name: str, config: ModelConfig, work: Workload, circumstances: Circumstances) -> Report:
     result = account(config, work)
     optimizer, accumulating = circumstances.optimizer, circumstances.accumulate > 1
-    own = update(optimizer, result.weights())
+    own = update(optimizer, result)
     available, peak_flops = circumstances.memory_bytes, circumstances.peak_flops
     return Report(
         name=name,
@@ -86,9 +85,7 @@ def to_dict(full: Report) -> dict[str, Any]:
         "parameters": result.parameters,
         "flops": {"forward": result.forward_flops, "backward": result.backward_flops},
         "memory": dataclasses.asdict(full.memory),
-        "parts": [
-            _part(result, block, part) for block in result.blocks for part in block.components
-        ],
+        "parts": [_part(part) for part in result.parts],
     }
     if result.work.is_training:
         answers["update"] = dataclasses.asdict(full.update)
@@ -99,32 +96,20 @@ def to_dict(full: Report) -> dict[str, Any]:
     return answers
 
 
-def _part(result: Account, block: Block, part: Component) -> dict[str, Any]:
-    """All repetitions of a component together; its products as they are in one of them."""
-    backward = part.backward_flops if result.work.is_training else 0
-    return {
-        "block": block.name,
-        "name": part.name,
-        "times": block.times,
-        "parameters": block.times * part.parameters,
-        "forward_flops": block.times * part.forward_flops,
-        "backward_flops": block.times * backward,
-        "kept_bytes": block.times * part.kept_bytes,
-        "products": [_product(product) for product in part.products],
-        "kept": [{"name": kept.name, "bytes": kept.bytes} for kept in part.kept],
-    }
-
-
-def _product(product: MatrixProduct) -> dict[str, Any]:
-    shape = {"m": product.m, "n": product.n, "p": product.p, "times": product.times}
-    return {"name": product.name, **shape, "forward_flops": product.forward_flops}
+def _part(part: Part) -> dict[str, Any]:
+    """All layers together, and the matrix products of one of them."""
+    flops = {"forward_flops": part.forward_flops, "backward_flops": part.backward_flops}
+    products = [
+        dataclasses.asdict(product) | {"forward_flops": product.forward_flops}
+        for product in part.products
+    ]
+    return dataclasses.asdict(part) | flops | {"products": products}
 
 
 def shares(result: Account) -> dict[str, float]:
-    """Of the forward pass: each kind of part and its share of all FLOPs, in order of running."""
-    total = result.forward_flops
+    """Each kind of part and its share of the FLOPs of a forward pass, in order of running."""
     flops: dict[str, int] = {}
-    for part in result.in_order():
-        if part.forward_flops:
-            flops[part.name] = flops.get(part.name, 0) + part.forward_flops
-    return {name: count / total for name, count in flops.items()}
+    for (place, product), times in result.forward_pass.products.items():
+        count = result.layers[place.block] * times * product.forward_flops
+        flops[place.part] = flops.get(place.part, 0) + count
+    return {name: count / result.forward_flops for name, count in flops.items()}

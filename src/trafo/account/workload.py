@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from trafo.errors import ConfigError
+from trafo.errors import require_at_least, require_choice
 
 Phase = Literal["train", "prefill", "decode"]
 NumberType = Literal["float32", "bfloat16", "float16"]
@@ -30,16 +30,10 @@ class Workload:
     dtype: NumberType = "float32"
 
     def __post_init__(self) -> None:
-        for name in ("seq", "source_seq", "batch_size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value}", hint="it must be at least 1")
-        for name, choices in (("phase", get_args(Phase)), ("dtype", get_args(NumberType))):
-            value = getattr(self, name)
-            if value not in choices:
-                raise ConfigError(
-                    f"{name} is {value!r}", hint=f"choose one of {', '.join(choices)}"
-                )
+        sizes = {"seq": self.seq, "source_seq": self.source_seq, "batch_size": self.batch_size}
+        require_at_least(1, **sizes)
+        require_choice(get_args(Phase), phase=self.phase)
+        require_choice(get_args(NumberType), dtype=self.dtype)
 
     @property
     def source(self) -> int:
@@ -48,16 +42,6 @@ class Workload:
     @property
     def is_training(self) -> bool:
         return self.phase == "train"
-
-    @property
-    def new_tokens(self) -> int:
-        """Tokens of a row that run through the layers of a language model."""
-        return 1 if self.phase == "decode" else self.seq
-
-    @property
-    def target_tokens(self) -> int:
-        """The same for a decoder that writes what an encoder read: it begins with one token."""
-        return self.seq if self.phase == "train" else 1
 
     @property
     def number_bytes(self) -> int:

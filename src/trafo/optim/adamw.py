@@ -21,7 +21,7 @@ from trafo.optim.sharded import local
 from trafo.optim.validate import require
 
 # Numbers of a block: parameter, gradient, moments and root of it fit into a cache together.
-_BLOCK_NUMBERS = 2**18
+BLOCK_NUMBERS = 2**18
 
 
 class AdamW(PerParameterOptimizer):
@@ -65,5 +65,5 @@ def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
         yield tuple(shards)
         return
     flat = [x.view(-1) for x in shards]
-    for start in range(0, flat[0].numel(), _BLOCK_NUMBERS):
-        yield tuple(x[start : start + _BLOCK_NUMBERS] for x in flat)
+    for start in range(0, flat[0].numel(), BLOCK_NUMBERS):
+        yield tuple(x[start : start + BLOCK_NUMBERS] for x in flat)

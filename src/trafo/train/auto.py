@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from trafo.account import Workload, account
-from trafo.account.peak import measured_peak_flops
+from trafo.account.formula import training_flops
+from trafo.account.machine import measured_peak_flops
 from trafo.errors import require
 from trafo.models import TransformerLMConfig
 from trafo.optim.config import OptimizerConfig, ScheduleConfig
@@ -180,7 +180,7 @@ def _choice(shape: Shape, text: Text, flops: float) -> Choice | None:
     if num_tokens < fewest:
         return None
     model = model_of(shape, vocab)
-    per_token = _flops_per_step(model, 1) / shape.context_length
+    per_token = training_flops(model, shape.context_length) / shape.context_length
     trained = min(flops / per_token, _EPOCHS * num_tokens)
     batch_size = shape.batch_size
     while (
@@ -204,9 +204,6 @@ def _least(text: Text) -> Choice:
     return Choice(shape, text.vocab or 512, _SMALLEST_BATCH, _FEWEST_STEPS, math.inf)
 
 
-def _flops_per_step(model: TransformerLMConfig, batch_size: int) -> int:
-    return account(model, Workload(seq=model.context_length, batch_size=batch_size)).flops
-
-
 def _seconds(config: TrainConfig, flops_per_second: float) -> float:
-    return config.steps * _flops_per_step(config.model, config.batch_size) / flops_per_second
+    flops = training_flops(config.model, config.model.context_length, config.batch_size)
+    return config.steps * flops / flops_per_second

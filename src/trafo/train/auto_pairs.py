@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trafo.account import Workload, account
-from trafo.account.peak import measured_peak_flops
+from trafo.account.machine import measured_peak_flops
 from trafo.data.prepare_pairs import TranslationConfig
 from trafo.errors import InputError
 from trafo.models import EncoderDecoderConfig, RecurrentConfig

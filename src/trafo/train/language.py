@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import Module
 
-from trafo.account import Workload, account
+from trafo.account.formula import training_flops
 from trafo.data.prepare import Dataset, prepare
 from trafo.data.windows import WindowSampler, num_windows
 from trafo.errors import require
@@ -64,8 +64,7 @@ class LanguageModelling(Task):
             config.text, config.data, config.language_model.vocab_size, config.validation
         )
         _check_fit(config, self.data, num_ranks)
-        work = Workload(seq=config.seq, batch_size=config.batch_size)
-        self.flops_per_step = account(config.model_config, work).flops
+        self.flops_per_step = training_flops(config.language_model, config.seq, config.batch_size)
         self.tokens_per_step = config.batch_size * config.seq
         self.fewest_validation_tokens = 4 * config.seq
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from types import FrameType
 
-from trafo.account.peak import measured_peak_flops
+from trafo.account.machine import measured_peak_flops
 from trafo.checkpoint.bundle import describe_model
 from trafo.checkpoint.store import CheckpointStore
 from trafo.errors import InputError, StorageError

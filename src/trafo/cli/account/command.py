@@ -35,7 +35,7 @@ class Questions:
     phase: Literal["train", "prefill", "decode"] = "train"
     """a training step, reading a prompt, or generating one token"""
     length: OptionalInt = None
-    """tokens per sequence; None: the model's context length, or 256 if it has none"""
+    """tokens per sequence; None: the model's context length, or 64 if it has none"""
     source_length: OptionalInt = None
     """tokens per source sequence of an encoder-decoder; None: as many as of the target"""
     batch_size: int = 1
@@ -134,7 +134,7 @@ def _workload(options: Options) -> Workload:
     from trafo.account import Workload
 
     ask = options.ask
-    own_length: int = getattr(options.config, "context_length", 256)
+    own_length: int = getattr(options.config, "context_length", 64)
     return Workload(
         seq=own_length if ask.length is None else ask.length,
         source_seq=ask.source_length,

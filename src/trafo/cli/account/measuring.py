@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from trafo.account import Measurement, OptimizerName, Shape
+    from trafo.account import Measurement, Shape
+    from trafo.optim.config import OptimizerName
 
 _FOOTNOTE = """
 measured: physical memory above what the process held before, freed memory returned at once

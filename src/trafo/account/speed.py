@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trafo.account.model import Account
+from trafo.account.account import Account
 from trafo.errors import ConfigError
 
 

@@ -1,0 +1,29 @@
+"""The FLOPs of a language model's training step, as a formula: what the trainer needs at once.
+
+A weight of a matrix costs a token 2 FLOPs, each head 4 d_head for each query and key; and the
+backward pass twice as much as the forward pass.
+"""
+
+from __future__ import annotations
+
+from trafo.models import GPT2Config, TransformerLMConfig
+
+
+def training_flops(config: TransformerLMConfig | GPT2Config, seq: int, batch_size: int = 1) -> int:
+    """Of one step, without the optimizer's; `account(...).flops` derives the same number."""
+    d_model, layers = config.d_model, config.num_layers
+    d_q = config.num_heads * config.d_head
+    d_kv = (getattr(config, "num_kv_heads", None) or config.num_heads) * config.d_head
+    matrices = 3 if getattr(config, "feed_forward", None) == "swiglu" else 2
+    layer = 2 * d_model * (d_q + d_kv) + matrices * d_model * config.feed_forward_size
+    pairs = _pairs(seq, getattr(config, "window", None))
+    weights = layers * layer + d_model * config.vocab_size
+    return 3 * batch_size * (2 * seq * weights + layers * 4 * pairs * d_q)
+
+
+def _pairs(seq: int, window: int | None) -> int:
+    """Of queries and keys, masked ones included: a window is seen in blocks as long as itself."""
+    if window is None or window >= seq:
+        return seq * seq
+    blocks = -(-seq // window)
+    return blocks * window * 2 * window
