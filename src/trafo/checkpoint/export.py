@@ -12,7 +12,7 @@ from typing import Literal
 
 import torch
 
-from trafo.checkpoint.bundle import load
+from trafo.checkpoint.bundle import load_bundle
 from trafo.checkpoint.convert import Parity, save_gguf, save_hugging_face, save_llama2c
 from trafo.errors import require
 from trafo.models import CausalLM
@@ -33,7 +33,11 @@ def export(
 
     The name decides the format: .gguf, .bin (llama2.c), else a Hugging Face folder.
     """
-    model, tokenizer = source if isinstance(source, tuple) else load(source)
+    if isinstance(source, tuple):
+        model, tokenizer = source
+    else:  # readable layers: what is read back has them too, and is compared
+        bundle = load_bundle(source, fast=False)
+        model, tokenizer = bundle.model, bundle.tokenizer
     return export_model(model, path, tokenizer=tokenizer, to=to, dtype=dtype)
 
 

@@ -46,7 +46,7 @@ def run(options: Options) -> None:
     if options.out.exists() and not options.overwrite:
         hint = "--overwrite replaces it, or give another name"
         raise StorageError("is there already", where=str(options.out), hint=hint)
-    bundle = load_bundle(options.run, best=options.best)
+    bundle = load_bundle(options.run, best=options.best, fast=False)
     tokenizer = bundle.tokenizer if options.tokenizer else None
     parity = export_model(
         bundle.model, options.out, tokenizer=tokenizer, to=options.to, dtype=options.dtype
