@@ -44,7 +44,7 @@ def place_of(path: str) -> Place:
         part = "embeddings"
     elif name.startswith("ln") or name.endswith("_norm"):
         part = "norms"
-    elif leaf and part.endswith("attention"):
+    elif part.endswith("attention") and leaf not in ("", "attention"):
         part = "projections" if part == "attention" else "cross projections"
     return Place(block, part)
 

@@ -74,7 +74,7 @@ def _products(full: Report) -> Table:
         for product in part.products:
             flops = part.layers * product.forward_flops
             table.add_row(
-                " ".join(filter(None, [part.block, part.name])) + f": {product.name}",
+                f"{part.name}: {product.name}",
                 f"{product.m} x {product.n} x {product.p}",
                 _count(part.layers * product.times),
                 format_flops(flops),
