@@ -251,6 +251,27 @@ def test_damaged_later_ones_do_not_push_out_what_is_saved(store: CheckpointStore
     assert 3 not in store.steps()
 
 
+def test_only_sound_ones_count_as_kept(store: CheckpointStore) -> None:
+    save(store, 1, 2)
+    flip_a_bit(store.path(2) / "training.safetensors")
+    later = CheckpointStore(store.folder)  # which has not written them itself
+    save(later, 3)
+    assert later.steps() == [1, 2, 3]
+    save(later, 4)
+    assert later.steps() == [3, 4]
+
+
+def test_rotation_does_not_follow_links(store: CheckpointStore, tmp_path: Path) -> None:
+    save(store, 1)
+    store.path(1).rename(tmp_path / "elsewhere")
+    store.path(1).symlink_to(tmp_path / "elsewhere")
+    save(store, 2, 3, 4)
+    assert read_checkpoint(tmp_path / "elsewhere").step == 1
+    (tmp_path / "elsewhere" / "manifest.json").unlink()
+    store.remove_leftovers()
+    assert (tmp_path / "elsewhere" / "model.safetensors").exists()
+
+
 def test_what_a_kill_left_is_removed_and_nothing_else(store: CheckpointStore) -> None:
     save(store, 1, best=1)
     leftovers = [store.folder / ".step-00000002.0123456789ab.tmp", store.path(3)]

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from trafo.data import prepare as module
-from trafo.data.prepare import DataConfig, Dataset, prepare, text_hash
+from trafo.data.prepare import DataConfig, Dataset, content_hash, prepare
 from trafo.errors import ConfigError, FormatError, InputError
-from trafo.tokenizer import open_inputs
 from trafo.tokenizer.token_files.token_file import TokenFile
 from trafo.tokenizer.tokenizer import Tokenizer
 
@@ -103,7 +102,7 @@ def test_a_border_between_files_counts(tmp_path: Path) -> None:
         paths = [tmp_path / f"{index}-{number}.txt" for number in range(len(parts))]
         for path, part in zip(paths, parts, strict=True):
             path.write_text(part)
-        hashes.add(text_hash(open_inputs(paths)))
+        hashes.add(content_hash(paths))
     assert len(hashes) == 4
 
 

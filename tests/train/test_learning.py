@@ -82,6 +82,20 @@ def test_what_was_measured_can_be_measured_again(make_config: MakeConfig) -> Non
     assert found.bits_per_byte == pytest.approx(last["bits_per_byte"], abs=1e-6)
 
 
+def test_all_validations_are_on_the_same_tokens(make_config: MakeConfig) -> None:
+    """Only the final one is on more, and counts neither for the curve nor for the best."""
+    run = start.train(make_config())
+    assert run.state is not None
+    validations = [record for record in run.metrics if record["kind"] == "validation"]
+    assert [record["step"] for record in validations] == [4, 8, 12]
+    assert len({record["tokens"] for record in validations}) == 1
+    assert run.state.validation_loss == validations[-1]["loss"]
+    assert run.state.best_loss == min(r["loss"] for r in validations if r["step"] == 12)
+    (final,) = (record for record in run.metrics if record["kind"] == "final")
+    assert final["tokens"] == 10 * validations[0]["tokens"]
+    assert run.measured == final
+
+
 def test_samples_are_written_on_the_way(
     make_config: MakeConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:

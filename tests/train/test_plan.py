@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,16 +65,7 @@ def test_what_is_given_is_kept() -> None:
 
 
 def some_plan(**changes: Any) -> Plan:
-    values: dict[str, Any] = {
-        "steps": 50,
-        "evaluate_every": 2,
-        "evaluate_tokens": 6,
-        "sample_every": 3,
-        "checkpoint_every": 4,
-        "asked_steps": 50,
-        "asked_budget": None,
-    }
-    return Plan(**values | changes)
+    return dataclasses.replace(plan_of(TrainConfig(steps=50), 50), **changes)
 
 
 @given(steps=positive, every=positive)
@@ -104,8 +98,18 @@ def test_a_plan_is_resumed_as_it_was_unless_something_else_is_asked_for() -> Non
     assert (longer.steps, intervals(longer)) == (80, intervals(some_plan()))
     # Resumed once more, nothing new is asked for, and nothing is forgotten.
     assert longer.resumed(TrainConfig(steps=80), 20, 9.0) == longer
+
+
+def test_intervals_are_those_of_the_config_that_resumes() -> None:
     often = TrainConfig(steps=50, checkpoint=CheckpointConfig(every=1))
-    assert intervals(some_plan().resumed(often, 10, 5.0)) == (2, 3, 1)
+    plan = some_plan().resumed(often, 10, 5.0)
+    assert (plan.checkpoint_every, plan.sample_every) == (1, some_plan().sample_every)
+    rare = TrainConfig(steps=50, watch=WatchConfig(evaluate_every=40, sample_every=0))
+    plan = plan.resumed(rare, 10, 5.0)
+    assert intervals(plan) == (40, 0, 40)
+    assert plan.evaluate_tokens == some_plan().evaluate_tokens  # else losses would not compare
+    # What is left open again follows from the steps again.
+    assert plan.resumed(TrainConfig(steps=50), 10, 5.0) == some_plan()
 
 
 def test_a_new_budget_counts_what_was_spent() -> None:
@@ -191,3 +195,32 @@ def test_a_run_with_a_budget_ends_on_time_and_at_the_floor(
     assert rates[-1] == pytest.approx(floor * 3e-3)
     assert rates[-1] == min(rates[1:])
     assert run.state.step == run.state.plan.steps > 30
+
+
+def test_the_time_left_follows_the_budget_from_the_first_line(
+    run_in: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the first step is slow, which it usually is."""
+    left, lines = [], []
+    listening, step = loop.Reporter.listening, loop.Reporter.step
+
+    @contextmanager
+    def watched(self: Any, state: Any, seconds: float) -> Iterator[None]:
+        with listening(self, state, seconds):
+            left.append(seconds)
+            lines.append(self.line())
+            yield
+
+    def told(self: Any, *args: Any, seconds_left: float, **about: Any) -> None:
+        step(self, *args, seconds_left=seconds_left, **about)
+        left.append(seconds_left)
+
+    monkeypatch.setattr(loop.Reporter, "listening", watched)
+    monkeypatch.setattr(loop.Reporter, "step", told)
+    run_in(lambda step: 0.5 if step == 0 else 0.1, budget="5s")
+    assert left[0] == pytest.approx(5 - 2 * 0.5 - 0.02)  # two steps were tried, one saved
+    assert lines[0].endswith("4.0 s left")
+    assert left[1] == pytest.approx(left[0] - 0.5)
+    falls = [before - after for before, after in itertools.pairwise(left[1:-1])]
+    assert falls == pytest.approx([0.1] * len(falls), abs=0.03)
+    assert left[-1] == 0

@@ -9,12 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.train.conftest import MakeConfig
 from tests.train.test_exact_resume import Killed, assert_same_run
 
 from trafo.checkpoint.store import CheckpointStore
-from trafo.errors import InputError
+from trafo.data.prepare import prepare
+from trafo.errors import ConfigError, InputError
+from trafo.tokenizer import encode_files
 from trafo.train import start
 from trafo.train.config import CheckpointConfig, TrainConfig
 from trafo.train.metrics import read_metrics
@@ -63,9 +66,7 @@ def test_a_prolonged_run_that_is_killed_stays_prolonged(
     once_at(monkeypatch, 8, die)
     with pytest.raises(Killed):
         start.resume(short.out or "", prolonged(short))
-    run = start.resume(short.out or "")
-    assert run.state is not None
-    assert run.state.step == run.state.plan.steps == 12
+    assert steps_of(start.resume(short.out or "")) == 12
     assert_same_run(straight.out, short.out)
 
 
@@ -77,6 +78,77 @@ def test_a_prolonged_run_that_goes_back_stays_prolonged(
     run = start.resume(short.out or "", prolonged(short))
     assert run.state is not None
     assert (run.state.step, run.state.attempt) == (12, 1)
+
+
+def test_what_was_asked_for_is_stored_before_anything_else(
+    short: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill while the text is still being read must not forget the prolongation."""
+    start.train(short)
+    with monkeypatch.context() as patch:
+        patch.setattr(start, "build", lambda *_: die())
+        with pytest.raises(Killed):
+            start.resume(short.out or "", prolonged(short))
+    assert steps_of(start.resume(short.out or "")) == 12
+
+
+def test_what_is_refused_is_not_stored(short: TrainConfig) -> None:
+    start.train(short)
+    with pytest.raises(ConfigError, match="batch_size"):
+        start.resume(short.out or "", dataclasses.replace(prolonged(short), batch_size=10**6))
+    with pytest.raises(ConfigError, match="steps is 5, this run has made 6 already"):
+        start.resume(short.out or "", dataclasses.replace(short, steps=5))
+    assert steps_of(start.resume(short.out or "")) == 6
+
+
+def test_steps_asked_for_take_the_place_of_a_budget(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_config(budget="20s", steps=6)
+    once_at(monkeypatch, 3, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    done = start.train(config).state
+    assert done is not None
+    steps = done.step + 3
+    run = start.resume(config.out or "", dataclasses.replace(config, steps=steps))
+    assert steps_of(run) == steps
+    assert run.read_config().budget is None
+
+
+LINKS = [
+    "config.yaml",
+    "metrics.jsonl",
+    "samples.txt",
+    "checkpoints",
+    "tokenizer/trafo.json",
+    ".lock",
+]
+
+
+@pytest.mark.parametrize("name", [*LINKS, "checkpoints/step-00000000", "checkpoints/best.json"])
+def test_nothing_is_written_through_a_symbolic_link(
+    short: TrainConfig, tmp_path: Path, name: str
+) -> None:
+    path = start.train(short).path / name
+    path.touch()  # samples.txt is not there yet
+    elsewhere = tmp_path / "elsewhere"
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+    before = content(elsewhere)
+    with pytest.raises(InputError, match=f"{path}.*symbolic link"):
+        start.resume(short.out or "", prolonged(short))
+    assert path.is_symlink()
+    assert content(elsewhere) == before
+
+
+def content(path: Path) -> dict[Path, bytes]:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return {file: file.read_bytes() for file in files if file.is_file()}
+
+
+def steps_of(run: start.Run) -> int:
+    assert run.state is not None
+    assert run.state.step == run.state.plan.steps
+    return run.state.step
 
 
 def test_other_intervals_apply_from_there_on(short: TrainConfig) -> None:
@@ -94,7 +166,20 @@ def test_other_intervals_apply_from_there_on(short: TrainConfig) -> None:
         ("train", 10),
         ("train", 12),
         ("validation", 12),
+        ("final", 12),
     ]
+
+
+def test_another_validation_set_starts_the_comparison_anew(
+    short: TrainConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = start.train(short).state
+    assert before is not None
+    watch = dataclasses.replace(short.watch, evaluate_tokens=700)
+    state = start.resume(short.out or "", dataclasses.replace(prolonged(short), watch=watch)).state
+    assert state is not None
+    assert state.best_loss == state.validation_loss
+    assert "another validation set" in capsys.readouterr().err
 
 
 def test_another_text_of_the_same_length_is_noticed(
@@ -105,8 +190,45 @@ def test_another_text_of_the_same_length_is_noticed(
     config = make_config(text=(str(text),))
     start.train(config)
     text.write_text("one two seven " * 500)
-    with pytest.raises(InputError, match="not what this run was trained on"):
+    with pytest.raises(InputError, match=r"not what this run.*another training text"):
         start.resume(config.out or "")
+
+
+def test_another_validation_text_is_noticed(make_config: MakeConfig, tmp_path: Path) -> None:
+    text = tmp_path / "own.txt"
+    text.write_text("one two three " * 500)
+    config = make_config(data__validation=(str(text),))
+    start.train(config)
+    text.write_text("two one three " * 500)
+    with pytest.raises(InputError, match="another validation text"):
+        start.resume(config.out or "")
+
+
+def test_another_token_file_of_the_same_length_is_noticed(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    base = make_config()
+    made = prepare(base.text, base.data, 300)
+    made.tokenizer.save(tmp_path / "tokenizer")
+    tokens = tmp_path / "own.tokens"
+    encode_files(made.tokenizer, base.text, tokens)
+    config = make_config(text=(), data__tokens=tokens, data__tokenizer=tmp_path / "tokenizer")
+    start.train(config)
+    ids = np.fromfile(tokens, np.uint16)
+    ids[:100] = ids[100:200]
+    ids.tofile(tokens)
+    with pytest.raises(InputError, match="another training text"):
+        start.resume(config.out or "")
+
+
+def test_a_resumed_budget_says_what_does_not_hold(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make_config(budget="20s")
+    once_at(monkeypatch, 3, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    start.train(config)
+    start.resume(config.out or "", dataclasses.replace(config, budget="2s"))
+    assert "bit-exactness does not hold" in capsys.readouterr().err
 
 
 def test_a_run_says_how_it_ended(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,4 +242,4 @@ def test_a_run_says_how_it_ended(make_config: MakeConfig, monkeypatch: pytest.Mo
     assert run.state is not None
     assert (run.stopped_by, run.state.step) == (None, 12)
     assert run.metrics == read_metrics(run.path / "metrics.jsonl")
-    assert run.metrics[-1]["loss"] == run.state.validation_loss
+    assert run.metrics[-2]["loss"] == run.state.validation_loss

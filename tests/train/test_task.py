@@ -105,7 +105,7 @@ class Events(Listener):
         self.heard: list[tuple[str, Any]] = []
 
     @contextmanager
-    def listening(self, state: TrainerState) -> Iterator[None]:
+    def listening(self, state: TrainerState, seconds_left: float | None) -> Iterator[None]:
         self.heard.append(("begin", state.step))
         yield
         self.heard.append(("end", state.step))
@@ -114,7 +114,7 @@ class Events(Listener):
         self.heard.append(("step", record["step"]))
 
     def validation(self, record: Record) -> None:
-        self.heard.append(("validation", record["step"]))
+        self.heard.append((record["kind"], record["step"]))
 
     def sample(self, step: int, text: str) -> None:
         self.heard.append(("sample", step))
@@ -176,6 +176,7 @@ def test_who_listens_is_told_and_steers_nothing(
     for step in range(1, 13):
         expected.append(("step", step))
         expected += [("validation", step)] if step % 4 == 0 else []
+        expected += [("final", step)] if step == 12 else []
         expected += [("sample", step)] if step % 6 == 0 else []
     # The state is the trainer's own: at the end it stands at the last step.
     assert trainer.listener.heard == [*expected, ("end", 12)]

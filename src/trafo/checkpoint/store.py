@@ -32,13 +32,13 @@ from torch import Tensor
 
 from trafo.checkpoint.locate import MANIFEST
 from trafo.checkpoint.snapshot import Snapshot
-from trafo.errors import FormatError, InputError
+from trafo.errors import FormatError, InputError, TrafoError
 from trafo.runtime.atomic import atomic_folder, atomic_write, storage_errors
 from trafo.runtime.console import say
 
 _MODEL, _TRAINING, _STATE = "model.safetensors", "training.safetensors", "state.json"
 _BEST = "best.json"
-_FORMAT = "trafo run checkpoint 2"
+_FORMAT = "trafo run checkpoint 3"
 _NAME = re.compile(r"step-(\d{8,})")
 _SYSTEM_ERROR = re.compile(r"os error (\d+)")
 _LEFTOVER = re.compile(r"\.step-\d{8,}\.[0-9a-f]+\.tmp")
@@ -63,6 +63,7 @@ class CheckpointStore:
     def __init__(self, folder: str | Path, keep: int = 2) -> None:
         self.folder = Path(folder)
         self.keep = keep
+        self._sound: dict[int, bool] = {}
 
     def save(
         self,
@@ -85,6 +86,7 @@ class CheckpointStore:
         if is_best:
             with atomic_write(self.folder / _BEST, "w") as file:
                 json.dump({"step": step}, file)
+        self._sound[step] = True
         self._forget_old(step)
         return path
 
@@ -155,18 +157,32 @@ class CheckpointStore:
     def remove_leftovers(self) -> None:
         """Delete what a killed writer left. Only for the process that writes here."""
         for path in self._entries():
+            if path.is_symlink():
+                continue
             unfinished = _NAME.fullmatch(path.name) and not (path / MANIFEST).is_file()
             if unfinished or _LEFTOVER.fullmatch(path.name):
                 shutil.rmtree(path, ignore_errors=True)
 
     def _forget_old(self, newest: int) -> None:
         # Later ones do not count: training came back from there because they are damaged.
-        steps = [step for step in self.steps() if step <= newest]
-        for step in steps[: -self.keep]:
-            if step != self.best_step:
+        num_sound = 0
+        for step in sorted((step for step in self.steps() if step <= newest), reverse=True):
+            if num_sound < self.keep:
+                num_sound += self._is_sound(step)
+            elif step != self.best_step and not self.path(step).is_symlink():
                 path = self.path(step)
                 (path / MANIFEST).unlink()  # now it no longer counts, whatever happens
                 shutil.rmtree(path, ignore_errors=True)
+
+    def _is_sound(self, step: int) -> bool:
+        """Whether it could be resumed from; each one is read for this at most once."""
+        if step not in self._sound:
+            try:
+                _check_files(self.path(step), _read_manifest(self.path(step)))
+                self._sound[step] = True
+            except TrafoError:
+                self._sound[step] = False
+        return self._sound[step]
 
     def _entries(self) -> list[Path]:
         return list(self.folder.iterdir()) if self.folder.is_dir() else []

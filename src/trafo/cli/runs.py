@@ -47,8 +47,9 @@ def _row(path: Path) -> dict[str, Any]:
     """The newest figures of a run."""
     from trafo.train.run import Run
 
-    last = {record["kind"]: record for record in Run(path).metrics}
-    train, validation = last.get("train", {}), last.get("validation", {})
+    run = Run(path)
+    train = next((record for record in reversed(run.metrics) if record["kind"] == "train"), {})
+    validation = run.measured or {}
     return {
         "run": str(path),
         "step": train.get("step", 0),

@@ -59,7 +59,7 @@ def _show_summary(run: Run) -> None:
     if step := last.get("train"):
         speed, share = step["tokens_per_second"], step["utilisation"]
         show(f"speed     {speed:,.0f} tokens/s, {100 * share:.0f} % of the machine's peak")
-    if measured := last.get("validation"):
+    if measured := run.measured:
         show(
             f"measured  loss {measured['loss']:.3f}, perplexity {measured['perplexity']:.1f}, "
             f"{measured['bits_per_byte']:.3f} bits per byte, on {measured['tokens']:,} tokens"

@@ -61,8 +61,8 @@ class Dataset:
     tokenizer: Tokenizer
     training: TokenArray
     validation: TokenArray
-    text_hash: str | None
-    """of the training text; None for ids that came without it"""
+    content: dict[str, str]
+    """a hash of what each of the two was made from"""
 
 
 def prepare(
@@ -76,30 +76,33 @@ def prepare(
         assert config.tokenizer is not None
         tokenizer = Tokenizer.load(config.tokenizer)
         ids: TokenArray = TokenFile.open(config.tokens, tokenizer.hash).ids
-        content = None
+        content = content_hash([config.tokens])
     else:
         require(bool(texts), "no text to train on", "give a text file, or set data.tokens")
         inputs = open_inputs(texts)
-        content = text_hash(inputs)
+        content = content_hash([file.path for file in inputs.files])
         tokenizer = _tokenizer(inputs, config, vocab_size, content)
         ids = _encode(tokenizer, inputs, content, config.cache)
     if validation:
         inputs = open_inputs(validation)
-        held_out = _encode(tokenizer, inputs, text_hash(inputs), config.cache)
-        return Dataset(tokenizer, ids, held_out, content)
+        held = content_hash([file.path for file in inputs.files])
+        held_out = _encode(tokenizer, inputs, held, config.cache)
+        return Dataset(tokenizer, ids, held_out, {"training": content, "validation": held})
     split = len(ids) - max(1, round(len(ids) * config.held_out))
-    return Dataset(tokenizer, ids[:split], ids[split:], content)
+    both = {"training": content, "validation": content}
+    return Dataset(tokenizer, ids[:split], ids[split:], both)
 
 
-def text_hash(inputs: Inputs) -> str:
+def content_hash(paths: Sequence[Path]) -> str:
     """The same for the same bytes in the same order, whatever the files are called."""
     digest = hashlib.blake2b(digest_size=16)
-    with progress("reading", total=inputs.size, unit="MB", scale=1e6) as bar:
-        for file in inputs.files:
+    total = sum(path.stat().st_size for path in paths)
+    with progress("reading", total=total, unit="MB", scale=1e6) as bar:
+        for path in paths:
             # The kind of file decides how its bytes are read.
-            digest.update(f"{file.path.suffix} {file.size}\n".encode())
-            with storage_errors(file.path, "reading"), file.path.open("rb") as opened:
-                while data := opened.read(_READ):
+            digest.update(f"{path.suffix} {path.stat().st_size}\n".encode())
+            with storage_errors(path, "reading"), path.open("rb") as file:
+                while data := file.read(_READ):
                     digest.update(data)
                     bar.advance(len(data))
     return digest.hexdigest()

@@ -41,8 +41,8 @@ class WatchConfig:
     evaluate_every: int | None = None
     """steps between two validations; None: 20 validations per run"""
     evaluate_tokens: int | None = None
-    """tokens per validation, spread evenly over the held-out ones; None: as many as take about 2 %
-    of the training time, and ten times as many in the last validation"""
+    """tokens per validation, the same each time, spread evenly over the held-out ones; None: as
+    many as take about 2 % of the training time, and ten times as many for a separate, final one"""
     sample_every: int | None = None
     """steps between two samples; None: 4 samples per run; 0: no samples"""
     prompt: str = ""

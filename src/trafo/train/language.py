@@ -112,10 +112,11 @@ class LanguageModelling(Task):
 
     def fingerprint(self) -> dict[str, Any]:
         return {
-            "text": self.data.text_hash,
+            "training text": self.data.content["training"],
+            "validation text": self.data.content["validation"],
             "tokenizer": self.data.tokenizer.hash,
-            "training_tokens": len(self.data.training),
-            "validation_tokens": len(self.data.validation),
+            "number of training tokens": len(self.data.training),
+            "number of validation tokens": len(self.data.validation),
         }
 
     def describe(self, steps: int) -> str:

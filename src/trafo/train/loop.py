@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
 from types import FrameType
+from typing import Any
 
 from trafo.account.machine import measured_peak_flops
 from trafo.checkpoint.bundle import describe_model
 from trafo.checkpoint.store import CheckpointStore
 from trafo.errors import InputError, StorageError
+from trafo.runtime.sizes import parse_duration
 from trafo.train.metrics import Record
 from trafo.train.plan import Clock, Plan, time_to_train
 from trafo.train.report import Listener, Reporter
@@ -25,7 +27,7 @@ from trafo.train.run import Run, TrainerState
 from trafo.train.step import StepResult, Training
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_LAST_VALIDATION = 10  # times as many tokens as the others
+_FINAL_VALIDATION = 10  # times as many tokens as the others
 _SEEDS_APART = 1_000_003
 
 
@@ -58,7 +60,8 @@ class Trainer:
             self.save()  # from here on there is always a checkpoint to go back to
         if self.config.machine.peak_flops is None and self.ranks.is_first:
             self._peak_flops = measured_peak_flops(self.training.device) * self.ranks.world
-        with interruptions() as interruption, self.listener.listening(self.state):
+        left = None if self.config.budget is None else self._seconds_left()
+        with interruptions() as interruption, self.listener.listening(self.state, left):
             self.clock.begin_steps()
             while self.state.step < self.state.plan.steps:
                 self.advance()
@@ -94,10 +97,17 @@ class Trainer:
         self.listener.step(
             self._record(result, factor * self.config.optimizer.lr),
             steps=state.plan.steps,
-            seconds_left=(state.plan.steps - state.step) * self.clock.seconds_per_step,
+            seconds_left=self._seconds_left(),
             is_logged=is_logged,
         )
         self._do_what_is_due()
+
+    def _seconds_left(self) -> float:
+        """By the budget if there is one; else by what steps have cost in this session."""
+        steps = self.state.plan.steps - self.state.step
+        if self.config.budget is None or not steps:
+            return steps * self.clock.seconds_per_step
+        return max(0.0, parse_duration(self.config.budget) - self.clock.seconds)
 
     def _do_what_is_due(self) -> None:
         state = self.state
@@ -140,15 +150,21 @@ class Trainer:
     def _validate(self) -> None:
         state = self.state
         num_tokens = state.plan.evaluate_tokens
-        if state.step == state.plan.steps and self.config.watch.evaluate_tokens is None:
-            num_tokens *= _LAST_VALIDATION
-        model = self.training.whole_model()
-        found = {"loss": 0.0} if model is None else self.training.task.validate(model, num_tokens)
+        found = self._measure("validation", num_tokens)
         state.validation_loss = self.ranks.agree(found["loss"])
         self._validated_step = state.step
-        about = {"step": state.step, "kind": "validation"}
-        self.listener.validation(about | found | {"seconds": self.clock.seconds})
         self._stop_early(-found["bleu"] if "bleu" in found else found["loss"])
+        # More exact, and apart from the others: losses on other tokens do not compare.
+        if state.step == state.plan.steps and self.config.watch.evaluate_tokens is None:
+            self._measure("final", _FINAL_VALIDATION * num_tokens)
+
+    def _measure(self, kind: str, num_tokens: int) -> Record:
+        """Metrics on held-out data, recorded as a `kind`; only the first rank has them."""
+        model = self.training.whole_model()
+        found = {"loss": 0.0} if model is None else self.training.task.validate(model, num_tokens)
+        about = {"step": self.state.step, "kind": kind}
+        self.listener.validation(about | found | {"seconds": self.clock.seconds})
+        return found
 
     def _stop_early(self, metric: float) -> None:
         """End the plan here if validations have not become better for a while."""
@@ -211,15 +227,14 @@ class Trainer:
     def _load_newest(self) -> TrainerState:
         """Go to the newest sound checkpoint; the config may ask for more steps than it did."""
         checkpoint = self.store.newest()
-        data = checkpoint.state.pop("data", None)
-        if data != self.training.task.fingerprint():
-            raise InputError(
-                "the data is not what this run was trained on so far",
-                hint="put the text back as it was, or start a new run",
-            )
+        _refuse_other_data(checkpoint.state.pop("data", None), self.training.task.fingerprint())
         self.training.restore(checkpoint.snapshot)
         state = TrainerState.from_json(checkpoint.state)
+        num_tokens = state.plan.evaluate_tokens
         state.plan = state.plan.resumed(self.config, state.step, state.seconds)
+        if state.plan.evaluate_tokens != num_tokens:
+            state.best_loss, state.best_metric = math.inf, None
+            self.listener.note("another validation set: which checkpoint is best begins anew")
         self._saved_step = state.step
         return state
 
@@ -253,6 +268,15 @@ class Trainer:
 
     def _what_is_saved(self) -> str:
         return f"the checkpoint of step {self._saved_step} stays"
+
+
+def _refuse_other_data(had: Any, data: dict[str, Any]) -> None:
+    for name, value in data.items():
+        if not isinstance(had, dict) or had.get(name) != value:
+            raise InputError(
+                f"the data is not what this run was trained on so far: another {name}",
+                hint="put it back as it was, or start a new run",
+            )
 
 
 class Interruption:

@@ -74,8 +74,11 @@ class Plan:
     """Part of a checkpoint: a run that resumes keeps to it."""
 
     steps: int
+    planned_steps: int
+    """as many as there were to be at the beginning: intervals stay when a run is prolonged"""
     evaluate_every: int
     evaluate_tokens: int
+    """never changes by itself: only losses on the same tokens compare"""
     sample_every: int
     checkpoint_every: int
     asked_steps: int
@@ -85,36 +88,33 @@ class Plan:
     @classmethod
     def of(cls, config: TrainConfig, steps: int, task: Task) -> Plan:
         """The config's intervals; those it leaves open follow from the number of steps."""
-        every = config.watch.evaluate_every or max(1, steps // _VALIDATIONS)
+        intervals = _intervals(config, steps)
         # So many that validating takes a small share of the time between two validations.
-        tokens = round(_VALIDATION_SHARE * (every * task.tokens_per_step) / _FORWARD_COST)
+        trained = intervals["evaluate_every"] * task.tokens_per_step
+        tokens = max(
+            round(_VALIDATION_SHARE * trained / _FORWARD_COST), task.fewest_validation_tokens
+        )
         return cls(
             steps=steps,
-            evaluate_every=every,
-            evaluate_tokens=max(tokens, task.fewest_validation_tokens),
-            sample_every=max(1, steps // _SAMPLES),
-            # A multiple: what is saved has just been measured, and can be called the best.
-            checkpoint_every=every * max(1, round(steps / _CHECKPOINTS / every)),
+            planned_steps=steps,
+            evaluate_tokens=config.watch.evaluate_tokens or tokens,
             asked_steps=config.steps,
             asked_budget=config.budget,
-        )._with_intervals(config)
-
-    def _with_intervals(self, config: TrainConfig) -> Plan:
-        """The same plan with what the config itself says."""
-        said: dict[str, Any] = {
-            "evaluate_every": config.watch.evaluate_every,
-            "evaluate_tokens": config.watch.evaluate_tokens,
-            "sample_every": config.watch.sample_every,
-            "checkpoint_every": config.checkpoint.every,
-        }
-        return dataclasses.replace(self, **{k: v for k, v in said.items() if v is not None})
+            **intervals,
+        )
 
     def resumed(self, config: TrainConfig, step: int, seconds: float) -> Plan:
         """For a run that has come so far: other steps or another budget only if asked for."""
-        plan = self._with_intervals(config)
+        plan = dataclasses.replace(
+            self,
+            evaluate_tokens=config.watch.evaluate_tokens or self.evaluate_tokens,
+            **_intervals(config, self.planned_steps),
+        )
         if (config.steps, config.budget) == (self.asked_steps, self.asked_budget):
             return plan
         if config.budget is None:
+            what = f"steps is {config.steps:,}, this run has made {step:,} already"
+            require(config.steps >= step, what, "give more to train it for longer")
             plan = dataclasses.replace(plan, steps=config.steps)
         elif config.budget != self.asked_budget:
             left = time_to_train(config.budget) - seconds
@@ -134,6 +134,19 @@ class Plan:
         """The same plan with the steps that still fit; at least one more."""
         fitting = steps_that_fit(seconds_left, seconds_per_step)
         return dataclasses.replace(self, steps=step + max(1, fitting))
+
+
+def _intervals(config: TrainConfig, steps: int) -> dict[str, Any]:
+    """Steps between two validations, samples and checkpoints."""
+    every = config.watch.evaluate_every or max(1, steps // _VALIDATIONS)
+    samples = config.watch.sample_every
+    # A multiple: what is saved has just been measured, and can be called the best.
+    checkpoints = every * max(1, round(steps / _CHECKPOINTS / every))
+    return {
+        "evaluate_every": every,
+        "sample_every": max(1, steps // _SAMPLES) if samples is None else samples,
+        "checkpoint_every": config.checkpoint.every or checkpoints,
+    }
 
 
 def make_plan(training: Training, clock: Clock) -> Plan:

@@ -28,8 +28,10 @@ _LONGEST_SAMPLE = 200  # characters on the screen
 class Listener:
     """Hears what happens in a training. This one stays silent: all ranks but the first have it."""
 
-    def listening(self, state: TrainerState) -> AbstractContextManager[None]:
-        """A session begins here and ends with the block."""
+    def listening(
+        self, state: TrainerState, seconds_left: float | None
+    ) -> AbstractContextManager[None]:
+        """A session begins here and ends with the block; with a budget, how long it may take."""
         return nullcontext()
 
     def step(self, record: Record, *, steps: int, seconds_left: float, is_logged: bool) -> None:
@@ -58,14 +60,16 @@ class Reporter(Listener):
         self._boards: list[Board] = []
         self._bar: Bar | None = None
         self._last: Record = {}
-        self._steps, self._seconds_left = 0, 0.0
+        self._steps = 0
+        self._seconds_left: float | None = None
         self._validation_loss: float | None = None
         self._bleu: float | None = None
         self._usual_loss: float | None = None
         self._drawn = perf_counter()
 
     @contextmanager
-    def listening(self, state: TrainerState) -> Iterator[None]:
+    def listening(self, state: TrainerState, seconds_left: float | None) -> Iterator[None]:
+        self._seconds_left = seconds_left
         self._steps, self._validation_loss = state.plan.steps, state.validation_loss
         self._last = {"step": state.step}
         self.went_back(state.step)
@@ -88,8 +92,9 @@ class Reporter(Listener):
             self._bar.advance()
 
     def validation(self, record: Record) -> None:
-        self._validation_loss = record["loss"]
-        self._bleu = record.get("bleu")
+        if record["kind"] == "validation":
+            self._validation_loss = record["loss"]
+            self._bleu = record.get("bleu")
         self._write(record)
         if perf_counter() - self._drawn > _SECONDS_BETWEEN_CURVES:
             self._draw()
@@ -114,8 +119,9 @@ class Reporter(Listener):
         """Step, time left, losses, learning rate, gradient norm, speed, share of the peak."""
         last = self._last
         parts = [f"step {last['step']:,}/{self._steps:,}"]
-        if "loss" in last:
+        if self._seconds_left is not None:
             parts.append(f"{format_duration(self._seconds_left)} left")
+        if "loss" in last:
             parts.append(f"loss {last['loss']:.3f}")
             if self._validation_loss is not None:
                 parts.append(f"val {self._validation_loss:.3f}")

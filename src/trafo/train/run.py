@@ -40,6 +40,9 @@ from trafo.train.plan import Plan
 RUNS = Path("runs")
 LATEST = "latest"
 CONFIG = "config.yaml"
+_LOCK, _METRICS, _SAMPLES = ".lock", "metrics.jsonl", "samples.txt"
+_CURVE, _TENSORBOARD = "loss.png", "tensorboard"
+_PARTS = (CONFIG, TOKENIZER, CHECKPOINTS, _LOCK, _METRICS, _SAMPLES, _CURVE, _TENSORBOARD)
 
 
 @dataclass
@@ -102,10 +105,10 @@ class Run:
         self.config_file = self.path / CONFIG
         self.tokenizer_folder = self.path / TOKENIZER
         self.checkpoint_folder = self.path / CHECKPOINTS
-        self.metrics_file = self.path / "metrics.jsonl"
-        self.samples_file = self.path / "samples.txt"
-        self.curve_file = self.path / "loss.png"
-        self.tensorboard_folder = self.path / "tensorboard"
+        self.metrics_file = self.path / _METRICS
+        self.samples_file = self.path / _SAMPLES
+        self.curve_file = self.path / _CURVE
+        self.tensorboard_folder = self.path / _TENSORBOARD
 
     @classmethod
     def new(cls, config: TrainConfig) -> Run:
@@ -176,10 +179,27 @@ class Run:
         draw_curve(self.metrics, self.curve_file, self.path.name)
         return Picture(self.curve_file)
 
+    def refuse_links(self) -> None:
+        """Nothing is written through a symbolic link: what it leads to is not part of the run."""
+        for part in (self.path / name for name in _PARTS):
+            for path in (part, *part.rglob("*")):
+                if path.is_symlink():
+                    raise InputError(
+                        "is a symbolic link: training would write to where it leads",
+                        where=str(path),
+                        hint="put the file or folder itself there",
+                    )
+
     @property
     def metrics(self) -> list[Record]:
         """Everything recorded so far; nothing if the training has not begun."""
         return read_metrics(self.metrics_file) if self.metrics_file.exists() else []
+
+    @property
+    def measured(self) -> Record | None:
+        """The newest validation; of the last step, the one on the most tokens."""
+        kinds = ("validation", "final")
+        return next((r for r in reversed(self.metrics) if r.get("kind") in kinds), None)
 
     def read_config(self, flags: list[str] | None = None, prog: str | None = None) -> TrainConfig:
         """The run's config, with flags over it."""
@@ -193,7 +213,7 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from training in this folder."""
-        path = self.path / ".lock"
+        path = self.path / _LOCK
         with storage_errors(path):
             file = path.open("ab")
         with file:

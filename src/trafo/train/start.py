@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def train(config: TrainConfig) -> Run:
         with _held(run, mine):
             try:
                 # As the first rank has written it: other ranks may have chosen other sizes.
-                return _begin(run, run.read_config(), clock, mine)
+                return _fit(*_begun(run, run.read_config(), clock, mine))
             except TrafoError:
                 if mine.is_first and not CheckpointStore(run.checkpoint_folder).steps():
                     run.remove()  # nothing was done: the same name can be used again
@@ -50,35 +50,64 @@ def resume(path: str | Path, config: TrainConfig | None = None) -> Run:
     """Continue a run from its newest checkpoint; `config` replaces the one it has."""
     clock = Clock()
     run = Run.open(path)
+    run.refuse_links()
     with ranks() as mine, _held(run, mine):
         before = run.read_config()
-        config = config or before
-        if not CheckpointStore(run.checkpoint_folder).steps():  # killed before the first one
-            return _begin(run, config, clock, mine)
+        config = _with_new_steps(config or before, before)
         # What one optimizer has kept of the past means nothing to another.
         name, had = config.optimizer.name, before.optimizer.name
         what = f"optimizer.name is {name}, this run has {had}"
         require(name == had, what, "leave it as it is, or start a new run")
-        trainer = Trainer(build(config, mine), run, clock)
-        state = trainer.state
-        return _fit(trainer, f"resuming at step {state.step:,} of {state.plan.steps:,}")
+        with _asked_for(config, before, run, mine):
+            has_begun = CheckpointStore(run.checkpoint_folder).steps()  # else killed before that
+            trainer, opening = (_resumed if has_begun else _begun)(run, config, clock, mine)
+        return _fit(trainer, opening)
 
 
-def _begin(run: Run, config: TrainConfig, clock: Clock, mine: Ranks) -> Run:
-    """From the config to the end of its run."""
+@contextmanager
+def _asked_for(config: TrainConfig, before: TrainConfig, run: Run, mine: Ranks) -> Iterator[None]:
+    """Stored before anything else is done, so that a kill forgets nothing; unless it is refused."""
+    if mine.is_first:
+        run.write_config(config)
+    try:
+        yield
+    except TrafoError:
+        if mine.is_first:
+            run.write_config(before)
+        raise
+
+
+def _with_new_steps(config: TrainConfig, before: TrainConfig) -> TrainConfig:
+    """Whoever asks for steps, in a run that had a budget, means the steps."""
+    if config.steps != before.steps and config.budget == before.budget:
+        return dataclasses.replace(config, budget=None)
+    return config
+
+
+def _begun(run: Run, config: TrainConfig, clock: Clock, mine: Ranks) -> tuple[Trainer, str]:
+    """A trainer at the beginning of its plan, and what to say about it."""
     training = build(config, mine)
     plan = make_plan(training, clock)
     if mine.is_first:
         training.task.save_tokenizer(run.tokenizer_folder)
         run.mark_latest()
-    trainer = Trainer(training, run, clock, plan)
     data = training.task.describe(plan.steps)
-    return _fit(trainer, f"{run.path}: {training.num_parameters:,} parameters, {data}")
+    opening = f"{run.path}: {training.num_parameters:,} parameters, {data}"
+    return Trainer(training, run, clock, plan), opening
+
+
+def _resumed(run: Run, config: TrainConfig, clock: Clock, mine: Ranks) -> tuple[Trainer, str]:
+    """A trainer at the newest checkpoint, and what to say about it."""
+    trainer = Trainer(build(config, mine), run, clock)
+    state = trainer.state
+    opening = f"resuming at step {state.step:,} of {state.plan.steps:,}"
+    if config.budget is not None:
+        opening += "; the steps of a budget follow the clock, so bit-exactness does not hold"
+    return trainer, opening
 
 
 def _fit(trainer: Trainer, opening: str) -> Run:
     if trainer.ranks.is_first:
-        trainer.run.write_config(trainer.config)
         trainer.store.remove_leftovers()
     trainer.listener.note(opening)
     signal = trainer.fit()
