@@ -142,12 +142,76 @@ def test_a_token_file_of_another_tokenizer_is_refused(
         prepare([], DataConfig(tokens=tokens, tokenizer=tmp_path / "bytes"), VOCAB)
 
 
-def test_a_file_cut_off_in_the_cache_is_not_used(text: Path, config: DataConfig) -> None:
-    prepare([str(text)], config, VOCAB)
+def cut_off(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 2)
+
+
+@pytest.mark.parametrize("file", ["*.tokens", "*.tokens.documents", "*.tokens.json"])
+@pytest.mark.parametrize("harm", [cut_off, Path.unlink])
+def test_a_damaged_token_file_is_made_anew(
+    text: Path, config: DataConfig, capsys: pytest.CaptureFixture[str], file: str, harm: Any
+) -> None:
+    expected = whole(prepare([str(text)], config, VOCAB))
+    capsys.readouterr()
+    (path,) = config.cache.glob(file)
+    harm(path)
+    assert whole(prepare([str(text)], config, VOCAB)) == expected
+    said = capsys.readouterr().err
+    if (file, harm) != ("*.tokens.json", Path.unlink):  # which means that it never was finished
+        assert str(path) in said
+        assert "making it anew" in said
+    assert whole(prepare([str(text)], config, VOCAB)) == expected
+    assert "making it anew" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("file", ["vocab.json", "merges.txt", "trafo.json"])
+def test_a_damaged_tokenizer_is_made_anew(
+    text: Path, config: DataConfig, capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    expected = prepare([str(text)], config, VOCAB).tokenizer.hash
+    (path,) = config.cache.glob(f"tokenizer-*/{file}")
+    path.write_text(path.read_text().replace("th", "ht").replace("gpt2", "gpt4"))
+    assert prepare([str(text)], config, VOCAB).tokenizer.hash == expected
+    assert "making it anew" in capsys.readouterr().err
+
+
+def test_a_tokenizer_is_finished_when_its_last_file_is_there(
+    text: Path, config: DataConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = prepare([str(text)], config, VOCAB).tokenizer.hash
+    (last,) = config.cache.glob("tokenizer-*/trafo.json")
+    last.unlink()
+    for name in ("vocab.json", "tokenizer.json"):  # killed while writing over an older one
+        (last.parent / name).write_text("{}")
+    assert prepare([str(text)], config, VOCAB).tokenizer.hash == expected
+
+
+def test_other_processes_leave_the_cache_alone(text: Path, config: DataConfig) -> None:
+    with pytest.raises(ConfigError, match=r"first process.*all processes see"):
+        prepare([str(text)], config, VOCAB, read_only=True)
+    assert not config.cache.exists()
+    made = prepare([str(text)], config, VOCAB)
     (tokens,) = config.cache.glob("*.tokens")
-    os.truncate(tokens, tokens.stat().st_size - 2)
+    before = {path: path.stat().st_mtime_ns for path in config.cache.rglob("*")}
+    assert whole(prepare([str(text)], config, VOCAB, read_only=True)) == whole(made)
+    assert {path: path.stat().st_mtime_ns for path in config.cache.rglob("*")} == before
+    cut_off(tokens)
     with pytest.raises(FormatError, match=str(tokens)):
-        prepare([str(text)], config, VOCAB)
+        prepare([str(text)], config, VOCAB, read_only=True)
+
+
+def test_abandoned_work_is_removed_and_work_under_way_is_not(
+    text: Path, config: DataConfig
+) -> None:
+    config.cache.mkdir()
+    names = [".a.tokens.partial", ".a.tokens.partial.json", ".a.0123456789ab.tmp"]
+    for name in names:
+        (config.cache / f".old{name}").touch()
+        os.utime(config.cache / f".old{name}", (1, 1))
+        (config.cache / f".new{name}").touch()
+    prepare([str(text)], config, VOCAB)
+    hidden = {path.name for path in config.cache.glob(".*")}
+    assert hidden == {f".new{name}" for name in names}
 
 
 def test_compressed_text_is_read_as_text(text: Path, tmp_path: Path) -> None:

@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from trafo.errors import StorageError
-from trafo.runtime.atomic import atomic_folder, atomic_write, storage_errors
+from trafo.runtime.atomic import (
+    atomic_folder,
+    atomic_write,
+    remove_leftovers_in,
+    storage_errors,
+)
 from trafo.runtime.exchange import exchange, exchange_by_renaming
 
 
@@ -232,3 +237,30 @@ def test_renaming_is_undone_if_it_cannot_be_finished(tmp_path):
     with pytest.raises(FileNotFoundError):
         exchange_by_renaming(tmp_path / "missing", tmp_path / "b")
     assert names(tmp_path) == ["b"]
+
+
+def test_leftovers_are_known_by_their_names(tmp_path: Path) -> None:
+    folder = tmp_path / ".step-1.0123456789ab.tmp"
+    folder.mkdir()
+    (folder / "half").touch()
+    leftovers = [".a.txt.0123456789ab.tmp", ".a.tokens.partial", ".a.tokens.partial.documents"]
+    mine = ["a.0123456789ab.tmp", ".a.tmp", ".notes.partial.txt", "partial"]
+    for name in leftovers + mine:
+        (tmp_path / name).touch()
+    (tmp_path / ".link.0123456789ab.tmp").symlink_to(tmp_path / "partial")
+    remove_leftovers_in(tmp_path, untouched_for=60)
+    assert len(list(tmp_path.iterdir())) == 9
+    remove_leftovers_in(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(mine)
+    remove_leftovers_in(tmp_path / "nowhere")
+
+
+def test_a_folder_that_may_not_be_replaced_stays(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    path.mkdir()
+    with atomic_folder(path, marker="a", replace=False) as new:
+        (new / "a").write_text("first")
+    with pytest.raises(StorageError), atomic_folder(path, marker="a", replace=False) as new:
+        (new / "a").write_text("second")
+    assert (path / "a").read_text() == "first"
+    assert [inside.name for inside in tmp_path.iterdir()] == ["folder"]

@@ -33,7 +33,13 @@ from torch import Tensor
 from trafo.checkpoint.locate import MANIFEST
 from trafo.checkpoint.snapshot import Snapshot
 from trafo.errors import FormatError, InputError, TrafoError
-from trafo.runtime.atomic import atomic_folder, atomic_write, storage_errors
+from trafo.runtime.atomic import (
+    atomic_folder,
+    atomic_write,
+    remove,
+    remove_leftovers_in,
+    storage_errors,
+)
 from trafo.runtime.console import say
 
 _MODEL, _TRAINING, _STATE = "model.safetensors", "training.safetensors", "state.json"
@@ -41,7 +47,6 @@ _BEST = "best.json"
 _FORMAT = "trafo run checkpoint 3"
 _NAME = re.compile(r"step-(\d{8,})")
 _SYSTEM_ERROR = re.compile(r"os error (\d+)")
-_LEFTOVER = re.compile(r"\.step-\d{8,}\.[0-9a-f]+\.tmp")
 
 T = TypeVar("T")
 
@@ -156,12 +161,10 @@ class CheckpointStore:
 
     def remove_leftovers(self) -> None:
         """Delete what a killed writer left. Only for the process that writes here."""
+        remove_leftovers_in(self.folder)
         for path in self._entries():
-            if path.is_symlink():
-                continue
-            unfinished = _NAME.fullmatch(path.name) and not (path / MANIFEST).is_file()
-            if unfinished or _LEFTOVER.fullmatch(path.name):
-                shutil.rmtree(path, ignore_errors=True)
+            if _NAME.fullmatch(path.name) and not (path / MANIFEST).is_file():
+                remove(path)
 
     def _forget_old(self, newest: int) -> None:
         # Later ones do not count: training came back from there because they are damaged.

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from trafo.data.windows import TokenArray
-from trafo.errors import InputError, require
-from trafo.runtime.atomic import storage_errors
+from trafo.errors import InputError, TrafoError, require
+from trafo.runtime.atomic import ABANDONED, remove_leftovers_in, storage_errors
+from trafo.runtime.console import say
 from trafo.runtime.progress import progress
 from trafo.tokenizer import (
     END_OF_TEXT,
@@ -27,6 +29,8 @@ from trafo.tokenizer import (
 )
 
 _READ = 1 << 22
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +70,19 @@ class Dataset:
 
 
 def prepare(
-    texts: Sequence[str], config: DataConfig, vocab_size: int, validation: Sequence[str] = ()
+    texts: Sequence[str],
+    config: DataConfig,
+    vocab_size: int,
+    validation: Sequence[str] = (),
+    *,
+    read_only: bool = False,
 ) -> Dataset:
     """Train a tokenizer of `vocab_size` and encode the text, unless that is done already.
 
-    Without texts for `validation`, the end of the text is held out.
+    Without texts for `validation`, the end of the text is held out. With `read_only` all must be
+    done already, by another process.
     """
+    cache = Cache(config.cache, read_only)
     if config.tokens is not None:
         assert config.tokenizer is not None
         tokenizer = Tokenizer.load(config.tokenizer)
@@ -81,12 +92,12 @@ def prepare(
         require(bool(texts), "no text to train on", "give a text file, or set data.tokens")
         inputs = open_inputs(texts)
         content = content_hash([file.path for file in inputs.files])
-        tokenizer = _tokenizer(inputs, config, vocab_size, content)
-        ids = _encode(tokenizer, inputs, content, config.cache)
+        tokenizer = _tokenizer(inputs, config, vocab_size, content, cache)
+        ids = _encode(tokenizer, inputs, content, cache)
     if validation:
         inputs = open_inputs(validation)
         held = content_hash([file.path for file in inputs.files])
-        held_out = _encode(tokenizer, inputs, held, config.cache)
+        held_out = _encode(tokenizer, inputs, held, cache)
         return Dataset(tokenizer, ids, held_out, {"training": content, "validation": held})
     split = len(ids) - max(1, round(len(ids) * config.held_out))
     both = {"training": content, "validation": content}
@@ -108,36 +119,62 @@ def content_hash(paths: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-def _tokenizer(inputs: Inputs, config: DataConfig, vocab_size: int, content: str) -> Tokenizer:
+@dataclass(frozen=True)
+class Cache:
+    """A folder of what was made from texts, shared by all runs."""
+
+    folder: Path
+    read_only: bool = False
+
+    def get(self, last_file: str, read: Callable[[], T], make: Callable[[], T]) -> T:
+        """What is there; made if it is not finished, and made anew, which is said, if damaged.
+
+        It is finished when the file that is written last is there.
+        """
+        last = self.folder / last_file
+        if self.read_only:
+            hint = "data.cache must be a folder that all processes see"
+            require(last.is_file(), f"{last} is not there, the first process has made it", hint)
+            return read()
+        if last.is_file():
+            try:
+                return read()
+            except TrafoError as error:
+                say(f"{error}; making it anew")
+                last.unlink()
+        with storage_errors(self.folder, "making the folder"):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers_in(self.folder, untouched_for=ABANDONED)
+        return make()
+
+
+def _tokenizer(
+    inputs: Inputs, config: DataConfig, vocab_size: int, content: str, cache: Cache
+) -> Tokenizer:
     if config.tokenizer is not None:
         return Tokenizer.load(config.tokenizer)
     settings = json.dumps([content, vocab_size, config.pattern, END_OF_TEXT])
     key = hashlib.blake2b(settings.encode(), digest_size=8).hexdigest()
-    folder = config.cache / f"tokenizer-{key}"
-    if not (folder / "tokenizer.json").is_file():
-        _make(config.cache)
+    folder = cache.folder / f"tokenizer-{key}"
+
+    def make() -> Tokenizer:
         training = train_tokenizer(inputs, vocab_size, [END_OF_TEXT], pattern=config.pattern)
-        Tokenizer.from_spec(training.spec).save(folder)
-    return Tokenizer.load(folder)
+        tokenizer = Tokenizer.from_spec(training.spec)
+        tokenizer.save(folder)
+        return tokenizer
+
+    return cache.get(f"{folder.name}/trafo.json", lambda: Tokenizer.load(folder), make)
 
 
-def _encode(tokenizer: Tokenizer, inputs: Inputs, content: str, cache: Path) -> TokenArray:
-    _make(cache)
-    path = cache / f"{content[:16]}-{tokenizer.hash[:16]}.tokens"
+def _encode(tokenizer: Tokenizer, inputs: Inputs, content: str, cache: Cache) -> TokenArray:
     # Found by its content: where the text was when the file was made does not matter.
-    if path.with_name(path.name + ".json").is_file():
-        tokens = TokenFile.open(path, tokenizer.hash)
-    else:
-        tokens = encode_files(tokenizer, inputs, path, end_of_document=_end_of_document(tokenizer))
+    path = cache.folder / f"{content[:16]}-{tokenizer.hash[:16]}.tokens"
+    end = END_OF_TEXT if END_OF_TEXT in tokenizer.special_tokens else None
+    tokens = cache.get(
+        f"{path.name}.json",
+        lambda: TokenFile.open(path, tokenizer.hash),
+        lambda: encode_files(tokenizer, inputs, path, end_of_document=end),
+    )
     if not tokens.manifest.num_bytes:
         raise InputError("the text is empty", where=str(inputs.files[0].path))
     return tokens.ids
-
-
-def _end_of_document(tokenizer: Tokenizer) -> str | None:
-    return END_OF_TEXT if END_OF_TEXT in tokenizer.special_tokens else None
-
-
-def _make(folder: Path) -> None:
-    with storage_errors(folder, "making the folder"):
-        folder.mkdir(parents=True, exist_ok=True)

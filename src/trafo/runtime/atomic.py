@@ -10,10 +10,12 @@ from __future__ import annotations
 import errno
 import glob
 import os
+import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, BinaryIO, Literal, TextIO, overload
 
@@ -33,8 +35,12 @@ _HINTS = {
     errno.EIO: "the disk may be failing, check the system log",
 }
 
+ABANDONED = 86_400.0
+"""seconds after which nobody is expected to come back to unfinished work"""
+
 _LONGEST_NAME = 40
 _TOKEN_BYTES = 6
+_LEFTOVER = re.compile(r"\..+\.([0-9a-f]{12}\.tmp|partial(\.documents|\.json)?)")
 
 
 @contextmanager
@@ -101,12 +107,12 @@ def _open_new(path: Path, mode: str) -> IO[bytes] | IO[str]:
 
 
 @contextmanager
-def atomic_folder(path: str | Path, *, marker: str) -> Iterator[Path]:
+def atomic_folder(path: str | Path, *, marker: str, replace: bool = True) -> Iterator[Path]:
     """Yield an empty folder to fill; it becomes `path` when the block ends without an error.
 
     `marker` names a file the block must write. A folder that is already at `path` is replaced as
     a whole, but only if it is empty or holds that file: a mistyped path must not cost anybody
-    their documents.
+    their documents. Without `replace` it must be empty, even if two processes come at once.
     """
     target = Path(path).resolve()
     temporary = _hidden_neighbour(target)
@@ -118,7 +124,7 @@ def atomic_folder(path: str | Path, *, marker: str) -> Iterator[Path]:
             if not (temporary / marker).exists():
                 raise AssertionError(f"the folder for {path} was filled without {marker}")
             _sync_tree(temporary)
-            _move_into_place(temporary, target)
+            _move_into_place(temporary, target, replace)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -136,10 +142,10 @@ def _refuse_foreign_folder(target: Path, marker: str) -> None:
         )
 
 
-def _move_into_place(temporary: Path, target: Path) -> None:
+def _move_into_place(temporary: Path, target: Path, replace: bool) -> None:
     """Afterwards `target` is the new folder, and `temporary` the old one, if there was one."""
-    if not target.exists():
-        temporary.rename(target)
+    if not replace or not target.exists():
+        temporary.rename(target)  # which the system refuses if there is a folder that is not empty
     else:
         exchange(temporary, target)
     sync(target.parent)
@@ -152,6 +158,30 @@ def remove_leftovers(path: str | Path) -> None:
         token = "[0-9a-f]" * 2 * _TOKEN_BYTES
         for leftover in target.parent.glob(f".{glob.escape(target.name)}.{token}.tmp"):
             leftover.unlink(missing_ok=True)
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether it is a name that only unfinished files and folders have."""
+    return _LEFTOVER.fullmatch(path.name) is not None
+
+
+def remove_leftovers_in(folder: Path, *, untouched_for: float = 0.0) -> None:
+    """Delete what killed writers left in a folder.
+
+    Where others may be writing now, only what nobody has touched for so many seconds.
+    """
+    for path in list(folder.iterdir()) if folder.is_dir() else []:
+        with suppress(OSError):  # somebody else has been quicker
+            if is_leftover(path) and time.time() - path.lstat().st_mtime >= untouched_for:
+                remove(path)
+
+
+def remove(path: Path) -> None:
+    """A file, a folder with all that is in it, or a link but not what it leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _hidden_neighbour(path: Path) -> Path:

@@ -24,6 +24,7 @@ from trafo.fast import head_loss
 from trafo.generate import GenerationConfig, generate
 from trafo.models import CausalLM
 from trafo.train.config import TrainConfig
+from trafo.train.distributed import Ranks
 from trafo.train.task import Batch, Task
 
 
@@ -57,13 +58,17 @@ class NextTokenLoss(Module):
 class LanguageModelling(Task):
     """The task of a `CausalLM`."""
 
-    def __init__(self, config: TrainConfig, num_ranks: int) -> None:
+    def __init__(self, config: TrainConfig, ranks: Ranks) -> None:
         """Prepare the data, and check that its batches can be made and split."""
         self.config = config
         self.data = prepare(
-            config.text, config.data, config.language_model.vocab_size, config.validation
+            config.text,
+            config.data,
+            config.language_model.vocab_size,
+            config.validation,
+            read_only=not ranks.is_first,
         )
-        _check_fit(config, self.data, num_ranks)
+        _check_fit(config, self.data, ranks.world)
         self.flops_per_step = training_flops(config.language_model, config.seq, config.batch_size)
         self.tokens_per_step = config.batch_size * config.seq
         self.fewest_validation_tokens = 4 * config.seq

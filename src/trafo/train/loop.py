@@ -58,6 +58,8 @@ class Trainer:
         """Train to the end of the plan; returns the signal that ended it before, if one did."""
         if self._saved_step is None:
             self.save()  # from here on there is always a checkpoint to go back to
+            if self.ranks.is_first:
+                self.run.mark_latest()
         if self.config.machine.peak_flops is None and self.ranks.is_first:
             self._peak_flops = measured_peak_flops(self.training.device) * self.ranks.world
         left = None if self.config.budget is None else self._seconds_left()

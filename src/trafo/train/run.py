@@ -31,7 +31,15 @@ from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.config import load, to_yaml, with_values
 from trafo.errors import FormatError, InputError, StorageError
 from trafo.models import CausalLM
-from trafo.runtime.atomic import atomic_write, storage_errors
+from trafo.runtime.atomic import (
+    ABANDONED,
+    atomic_folder,
+    atomic_write,
+    is_leftover,
+    remove,
+    remove_leftovers_in,
+    storage_errors,
+)
 from trafo.runtime.lock import lock
 from trafo.train.config import TrainConfig
 from trafo.train.metrics import Record, read_metrics
@@ -121,11 +129,17 @@ class Run:
                 where=str(path),
                 hint=f"continue it with `trafo resume {path}`, or choose another --out",
             )
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if not _is_free(path):
             raise StorageError("is not empty", where=str(path), hint="choose another --out")
         with storage_errors(path, "making the folder"):
-            path.mkdir(parents=True, exist_ok=True)
-        run.write_config(config)
+            path.parent.mkdir(parents=True, exist_ok=True)
+        _tidy(path.parent)
+        if path.is_dir():  # of one that was killed before its config was there
+            for leftover in path.iterdir():
+                remove(leftover)
+        # There is no instant at which the folder is there without its config.
+        with atomic_folder(path, marker=CONFIG, replace=False) as folder:
+            cls(folder).write_config(config)
         return run
 
     @classmethod
@@ -134,6 +148,8 @@ class Run:
         run = cls(path)
         if not run.config_file.is_file():
             what = "not a run: no config.yaml in it" if run.path.exists() else "no such run"
+            if run.path.is_symlink() and not run.path.exists():
+                what = f"leads to {run.path.readlink()}, which is gone"
             raise InputError(what, where=str(path), hint="`trafo runs` lists the runs")
         return run
 
@@ -224,13 +240,18 @@ class Run:
         """Delete a run that never began."""
         shutil.rmtree(self.path, ignore_errors=True)
 
+    def remove_leftovers(self) -> None:
+        """Delete what a killed training left. Only for the process that trains here."""
+        for folder in (self.path, self.tokenizer_folder):
+            remove_leftovers_in(folder)
+
     def mark_latest(self) -> None:
         """Let `runs/latest`, beside the run, lead to it."""
         link = self.path.parent / LATEST
         if link.exists() and not link.is_symlink():
             return  # somebody's own folder
         # Made beside and renamed, so that there is one at every instant.
-        new = link.with_name(f".{LATEST}.{secrets.token_hex(4)}")
+        new = link.with_name(f".{LATEST}.{secrets.token_hex(6)}.tmp")
         with storage_errors(link):
             new.symlink_to(self.path.name)
             new.replace(link)
@@ -241,4 +262,19 @@ def _free_name(config: TrainConfig) -> Path:
     stem = Path(source).name.split(".")[0].strip("*")
     stem = "run" if stem in ("", LATEST) else stem
     names = chain([stem], (f"{stem}-{number}" for number in count(2)))
-    return next(RUNS / name for name in names if not (RUNS / name).exists())
+    return next(RUNS / name for name in names if _is_free(RUNS / name))
+
+
+def _is_free(path: Path) -> bool:
+    """Whether a run can begin there: nothing but what a killed one may have left."""
+    if not path.is_dir():
+        return not path.exists()
+    return all(inside.name == _LOCK or is_leftover(inside) for inside in path.iterdir())
+
+
+def _tidy(runs: Path) -> None:
+    """Remove what runs that were killed or deleted have left beside the others."""
+    remove_leftovers_in(runs, untouched_for=ABANDONED)
+    link = runs / LATEST
+    if link.is_symlink() and not link.exists():
+        link.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from typing import Any
 from trafo.checkpoint.store import CheckpointStore
 from trafo.config import with_values
 from trafo.errors import TrafoError, require
+from trafo.tokenizer.formats.load import load_folder
 from trafo.train.auto import choose
 from trafo.train.build import build
 from trafo.train.config import TrainConfig
@@ -90,7 +91,6 @@ def _begun(run: Run, config: TrainConfig, clock: Clock, mine: Ranks) -> tuple[Tr
     plan = make_plan(training, clock)
     if mine.is_first:
         training.task.save_tokenizer(run.tokenizer_folder)
-        run.mark_latest()
     data = training.task.describe(plan.steps)
     opening = f"{run.path}: {training.num_parameters:,} parameters, {data}"
     return Trainer(training, run, clock, plan), opening
@@ -99,15 +99,27 @@ def _begun(run: Run, config: TrainConfig, clock: Clock, mine: Ranks) -> tuple[Tr
 def _resumed(run: Run, config: TrainConfig, clock: Clock, mine: Ranks) -> tuple[Trainer, str]:
     """A trainer at the newest checkpoint, and what to say about it."""
     trainer = Trainer(build(config, mine), run, clock)
-    state = trainer.state
+    state, folder = trainer.state, run.tokenizer_folder
+    if mine.is_first and not _holds_tokenizer(folder):
+        trainer.training.task.save_tokenizer(folder)
+        trainer.listener.note(f"{folder} was missing or damaged: restored")
     opening = f"resuming at step {state.step:,} of {state.plan.steps:,}"
     if config.budget is not None:
         opening += "; the steps of a budget follow the clock, so bit-exactness does not hold"
     return trainer, opening
 
 
+def _holds_tokenizer(folder: Path) -> bool:
+    try:
+        load_folder(folder)
+    except TrafoError:
+        return False
+    return True
+
+
 def _fit(trainer: Trainer, opening: str) -> Run:
     if trainer.ranks.is_first:
+        trainer.run.remove_leftovers()
         trainer.store.remove_leftovers()
     trainer.listener.note(opening)
     signal = trainer.fit()
