@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -28,6 +29,12 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What is measured of the machine stays out of the user's files."""
+    os.environ["TRAFO_CACHE"] = str(tmp_path_factory.mktemp("trafo"))
 
 
 @pytest.fixture(autouse=True)

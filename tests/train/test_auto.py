@@ -1,5 +1,7 @@
 """Sizes chosen for a text: not our own figures again, but what any good choice has to fulfil."""
 
+import dataclasses
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -7,9 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trafo.account import Workload, account
+from trafo.cli.main import main
+from trafo.cli.train import parse
+from trafo.config import load
 from trafo.errors import ConfigError
+from trafo.train import machine
 from trafo.train.auto import SHAPES, Text, best_choice, choose, model_of, vocabulary_for
-from trafo.train.config import TrainConfig
+from trafo.train.config import MachineConfig, TrainConfig
 
 texts = st.floats(1e3, 1e11)
 work = st.floats(1e11, 1e18)
@@ -41,17 +47,80 @@ def test_more_text_never_means_a_smaller_vocabulary(one, other):
     assert vocabulary_for(low) <= vocabulary_for(high)
 
 
-def test_what_was_chosen_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def book(tmp_path: Path) -> str:
     path = tmp_path / "text.txt"
-    path.write_text("so few words\n" * 5000)
-    config = choose(TrainConfig(text=(str(path),)))
+    path.write_text("so few words\n" * 50_000)
+    return str(path)
+
+
+def test_what_is_used_is_said_once(book: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options, only_shown = parse([book, "--model.num-layers", "5", "--optimizer.lr", "0.0123"], "")
     said = capsys.readouterr().err
-    assert "65.0 kB" in said
-    assert f"{config.model.vocab_size:,}" in said
-    assert f"{config.steps:,} steps" in said
-    budgeted = choose(TrainConfig(text=(str(path),), budget="90s"))
+    assert not only_shown
+    assert said.count("\n") == 1
+    for what in (
+        "650 kB of text",
+        f"measured {date.today().isoformat()}",
+        f"vocabulary {options.model.vocab_size:,},",
+        f", 5 layers of {options.model.d_model} with {options.model.num_heads} heads",  # as the flags say
+        f"batches of {options.batch_size},",
+        f"{options.steps:,} steps (about ",
+        "zero-initialized",
+        f"muon (learning rate muon {options.optimizer.muon_lr}, adamw 0.0123)",
+        "linear schedule",
+        "--show-config",
+    ):
+        assert what in said
+    parse([book, "--budget", "90s"], "")
     assert "steps for 90s" in capsys.readouterr().err
-    assert budgeted.model.d_model <= config.model.d_model
+
+
+def test_all_settings_are_shown_on_request(book: str, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [book, "--seed", "7"]
+    assert main(["train", *flags, "--show-config"]) == 0
+    shown = capsys.readouterr().out
+    assert not Path("runs").exists()
+    recipe = Path(book).with_name("recipe.yaml")
+    recipe.write_text(shown)
+    assert load(TrainConfig, recipe) == parse(flags, "")[0]
+
+
+def test_a_busy_machine_changes_nothing(
+    book: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the first measurement decides, also in later processes: it is in a file."""
+    monkeypatch.setenv("TRAFO_CACHE", str(tmp_path / "cache"))
+    asked = TrainConfig(text=(book,), budget="60s")
+    chosen = []
+    for flops in (1e12, 1e8):
+        monkeypatch.setattr(machine, "measured_peak_flops", lambda _, flops=flops: flops)
+        chosen.append(choose(asked))
+    assert chosen[0] == chosen[1]
+    assert machine.peak_of().measured == date.today().isoformat()
+    for broken in ("", "[]", '{"a": 1}', "{"):
+        machine.peak_file().write_text(broken)
+        assert machine.peak_of().flops == 1e8
+    assert choose(asked) != chosen[0]
+    given = dataclasses.replace(asked, machine=MachineConfig(peak_flops=1e12))
+    assert choose(given) == chosen[0]
+
+
+def test_a_peak_that_cannot_be_kept_is_measured_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TRAFO_CACHE", str(tmp_path / "file" / "cache"))
+    monkeypatch.setattr(machine, "measured_peak_flops", lambda _: 5.0)
+    assert machine.peak_of().flops == 5.0
+
+
+def test_a_gpu_is_the_default_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert machine.default_device() == "cpu"
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert machine.default_device() == "cuda"
+    assert MachineConfig().device is None
 
 
 def test_nothing_to_train_on():

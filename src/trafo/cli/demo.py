@@ -97,6 +97,7 @@ def _text(options: Options) -> Path:
 
 
 def _config(options: Options, text: Path) -> TrainConfig:
+    from trafo.cli.train import tell_settings
     from trafo.config import load
     from trafo.train.auto import choose
     from trafo.train.config import TrainConfig
@@ -104,9 +105,12 @@ def _config(options: Options, text: Path) -> TrainConfig:
     asked = TrainConfig(text=(str(text),), budget=options.budget)
     chosen = choose(asked) if options.config is None else load(TrainConfig, options.config)
     data = dataclasses.replace(chosen.data, cache=options.out / "cache")
-    return dataclasses.replace(
+    config = dataclasses.replace(
         chosen, text=asked.text, out=options.out / "model", budget=options.budget, data=data
     )
+    if options.config is None:
+        tell_settings(config)
+    return config
 
 
 def _show_samples(run: Path) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
-from trafo.config import load, parse_flags
-from trafo.train.auto import choose
+from trafo.config import load, parse_flags, to_yaml
+from trafo.train.auto import choose, describe
 from trafo.train.auto_pairs import choose_for_pairs
 from trafo.train.config import TrainConfig as Options
 
@@ -14,26 +15,48 @@ if TYPE_CHECKING:
 
 __all__ = ["Options", "parse", "run"]
 
-_CONFIG = "--config"
+_CONFIG, _SHOW = "--config", "--show-config"
 
 
-def parse(arguments: list[str], prog: str) -> Options:
-    """With `--config FILE` the file's settings, else such as suit the text; then the flags."""
+def parse(arguments: list[str], prog: str) -> tuple[Options, bool]:
+    """With `--config FILE` the file's settings, else such as suit the text; then the flags.
+
+    Also, whether the settings are only to be shown.
+    """
     from trafo.cli.config_flag import take_value
 
+    only_shown = _SHOW in arguments
+    arguments = [argument for argument in arguments if argument != _SHOW]
     path = take_value(arguments, _CONFIG)
     if path is not None:
-        return load(Options, path, arguments, prog=prog)
+        return load(Options, path, arguments, prog=prog), only_shown
     asked = parse_flags(Options, arguments, prog=prog)
-    chosen = choose_for_pairs(asked) if asked.pairs else choose(asked)
-    return parse_flags(Options, arguments, default=chosen, prog=prog)
+    if asked.pairs:
+        chosen = choose_for_pairs(asked)
+        return parse_flags(Options, arguments, default=chosen, prog=prog), only_shown
+    options = parse_flags(Options, arguments, default=choose(asked), prog=prog)
+    tell_settings(options)
+    return options, only_shown
 
 
-def run(options: Options) -> int:
-    """Train, and say how it went."""
+def run(options: tuple[Options, bool]) -> int:
+    """Train, and say how it went; or print the settings."""
+    config, only_shown = options
+    if only_shown:
+        sys.stdout.write(to_yaml(config))
+        return 0
     from trafo.train.start import train
 
-    return finish(train(options))
+    return finish(train(config))
+
+
+def tell_settings(config: Options) -> None:
+    """What was chosen, with what the user has set instead, in a line."""
+    from trafo.runtime.console import say
+    from trafo.train.distributed import is_first_process
+
+    if is_first_process():
+        say(f"settings {describe(config)}; any flag changes them, {_SHOW} prints them all")
 
 
 def finish(run: Run) -> int:

@@ -15,15 +15,13 @@ import math
 from dataclasses import dataclass
 
 from trafo.account.formula import training_flops
-from trafo.account.machine import measured_peak_flops
 from trafo.errors import require
 from trafo.models import TransformerLMConfig
 from trafo.optim.config import OptimizerConfig, ScheduleConfig
-from trafo.runtime.console import say
 from trafo.runtime.sizes import format_duration, format_size, parse_duration
 from trafo.tokenizer import TokenFile, Tokenizer, open_inputs
 from trafo.train.config import TrainConfig
-from trafo.train.distributed import is_first_process
+from trafo.train.machine import default_device, peak_of
 
 SECONDS = 600.0
 """about how long a run without a budget takes"""
@@ -84,34 +82,50 @@ SHAPES = (
 
 def choose(asked: TrainConfig) -> TrainConfig:
     """A config that suits the text and the budget of `asked`; flags override it afterwards."""
-    text = _measure(asked)
     seconds = SECONDS if asked.budget is None else parse_duration(asked.budget)
-    flops_per_second = measured_peak_flops() * _UTILISATION
-    choice = best_choice(text, flops_per_second * seconds)
-    config = TrainConfig(
+    choice = best_choice(_measure(asked), _flops_per_second(asked) * seconds)
+    return TrainConfig(
         steps=choice.steps,
         batch_size=choice.batch_size,
         model=model_of(choice.shape, choice.vocab),
         optimizer=fast_optimizer(),
     )
-    if is_first_process():
-        say(_tell(config, text.num_bytes, asked.budget, flops_per_second))
-    return config
 
 
-def _tell(
-    config: TrainConfig, text_bytes: float, budget: str | None, flops_per_second: float
-) -> str:
-    """What was chosen, in a line."""
-    model = config.model
-    clock = format_duration(_seconds(config, flops_per_second))
-    steps = f"{config.steps:,} steps, about {clock}" if budget is None else f"steps for {budget}"
-    return (
-        f"chosen for {format_size(text_bytes)} of text on this machine: "
-        f"vocabulary {model.vocab_size:,}, {model.num_layers} layers of {model.d_model}, "
-        f"context {model.context_length}, batches of {config.batch_size}, {steps}; "
-        "any flag changes it"
+def describe(config: TrainConfig) -> str:
+    """The settings that decide what is learned, as they are used, in a line."""
+    model, optimizer = config.model_config, config.optimizer
+    flops = training_flops(config.language_model, config.seq, config.batch_size)
+    seconds = config.steps * flops / _flops_per_second(config)
+    steps = f"{config.steps:,} steps (about {format_duration(seconds)})"
+    muon = f"muon {optimizer.muon_lr:g}, adamw " if optimizer.name == "muon" else ""
+    return ", ".join(
+        [
+            f"for {format_size(_measure(config).num_bytes)} of text and {_peak(config)}: "
+            f"{config.architecture}",
+            f"vocabulary {model.vocab_size:,}",
+            f"{model.num_layers} layers of {model.d_model} with {model.num_heads} heads",
+            *(["zero-initialized outputs"] if getattr(model, "zero_init_outputs", False) else []),
+            f"context {config.seq}",
+            f"batches of {config.batch_size}",
+            steps if config.budget is None else f"steps for {config.budget}",
+            f"{optimizer.name} (learning rate {muon}{optimizer.lr:g})",
+            f"{optimizer.schedule.name} schedule",
+        ]
     )
+
+
+def _peak(config: TrainConfig) -> str:
+    if given := config.machine.peak_flops:
+        return f"{given:.3g} FLOP/s"
+    peak = peak_of(config.machine.device or default_device())
+    return f"{peak.flops:.3g} FLOP/s, measured {peak.measured}"
+
+
+def _flops_per_second(config: TrainConfig) -> float:
+    machine = config.machine
+    peak = machine.peak_flops or peak_of(machine.device or default_device()).flops
+    return peak * _UTILISATION
 
 
 def model_of(shape: Shape, vocab: int) -> TransformerLMConfig:
@@ -202,8 +216,3 @@ def _predicted_loss(parameters: float, num_tokens: float, trained: float) -> flo
 def _least(text: Text) -> Choice:
     shape = SHAPES[0]
     return Choice(shape, text.vocab or 512, _SMALLEST_BATCH, _FEWEST_STEPS, math.inf)
-
-
-def _seconds(config: TrainConfig, flops_per_second: float) -> float:
-    flops = training_flops(config.model, config.model.context_length, config.batch_size)
-    return config.steps * flops / flops_per_second

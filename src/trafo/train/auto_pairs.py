@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trafo.account import Workload, account
-from trafo.account.machine import measured_peak_flops
 from trafo.data.prepare_pairs import TranslationConfig
 from trafo.errors import InputError
 from trafo.models import EncoderDecoderConfig, RecurrentConfig
@@ -15,6 +14,7 @@ from trafo.runtime.sizes import format_duration, format_size, parse_duration
 from trafo.train.auto import SECONDS, fast_optimizer
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import is_first_process
+from trafo.train.machine import peak_of
 
 _UTILISATION = 0.2  # of the peak: sentences are short, so are the rows of most products
 _EPOCHS = 20
@@ -101,7 +101,7 @@ def _steps(shape: Shape, num_bytes: float, budget: str | None) -> int:
 
 def _seconds_per_step(shape: Shape, tokens: int) -> float:
     work = Workload(seq=_SENTENCE, batch_size=tokens // _SENTENCE)
-    return account(_transformer(shape), work).flops / (measured_peak_flops() * _UTILISATION)
+    return account(_transformer(shape), work).flops / (peak_of().flops * _UTILISATION)
 
 
 def _tell(config: TrainConfig, shape: Shape, num_bytes: float, budget: str | None) -> str:

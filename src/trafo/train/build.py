@@ -14,6 +14,7 @@ from trafo.runtime.seed import seed_everything
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks, distribute
 from trafo.train.language import LanguageModelling
+from trafo.train.machine import default_device
 from trafo.train.step import Training
 from trafo.train.task import Task
 from trafo.train.translation import Translation
@@ -60,13 +61,13 @@ def _check_data(config: TrainConfig) -> None:
 def _device(config: TrainConfig, ranks: Ranks) -> torch.device:
     """The device of this rank, with its threads set."""
     machine = config.machine
+    wanted = machine.device or default_device()
     try:
         # Each rank of a machine takes a GPU of its own.
-        name = f"cuda:{ranks.local_rank}" if machine.device == "cuda" else machine.device
-        device = torch.device(name)
+        device = torch.device(f"cuda:{ranks.local_rank}" if wanted == "cuda" else wanted)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        what = f"machine.device is {machine.device!r}: {str(error).splitlines()[0]}"
+        what = f"machine.device is {wanted!r}: {str(error).splitlines()[0]}"
         raise ConfigError(what, hint="cpu is always there") from None
     threads = machine.threads
     if threads is None and ranks.world > 1:

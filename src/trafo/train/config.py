@@ -86,8 +86,8 @@ class CheckpointConfig:
 class MachineConfig:
     """What to run on. None of it changes what is learned, beyond rounding."""
 
-    device: str = "cpu"
-    """cpu, cuda, or one GPU such as cuda:1"""
+    device: str | None = None
+    """cpu, cuda, or one GPU such as cuda:1; None: a GPU if there is one, else the CPU"""
     threads: int | None = None
     """CPU threads per process; None: all cores, divided among the processes"""
     dtype: NumberType = "float32"
@@ -100,7 +100,8 @@ class MachineConfig:
     parallel: Parallel = "ddp"
     """under torchrun: each process holds a copy of the model (DDP) or a shard of it (FSDP2)"""
     peak_flops: float | None = None
-    """peak FLOP/s of the machine, for its utilisation; None: measured by matrix products"""
+    """peak FLOP/s of the machine, for its utilisation and for automatic sizes; None: measured by
+    matrix products once, and kept in ~/.cache/trafo/machine.json"""
 
     def __post_init__(self) -> None:
         _at_least(1, self, "machine.", "threads", "peak_flops")
@@ -110,10 +111,9 @@ class MachineConfig:
 class TrainConfig:
     """Train a language model on text, or a translation model on sentence pairs.
 
-    Sizes are chosen to suit the data and the machine.
-
-    --config FILE takes the settings from a file instead, such as those in configs/. Flags override
-    both.
+    Sizes, optimizer and schedule are chosen to suit the data and the machine, instead of the
+    defaults below. --config FILE takes the settings from a file, such as those in configs/, and
+    there the defaults hold. Flags override both. --show-config prints all settings and exits.
     """
 
     text: Texts = ()

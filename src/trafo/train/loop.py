@@ -15,11 +15,11 @@ from time import perf_counter
 from types import FrameType
 from typing import Any
 
-from trafo.account.machine import measured_peak_flops
 from trafo.checkpoint.bundle import describe_model
 from trafo.checkpoint.store import CheckpointStore
 from trafo.errors import InputError, StorageError
 from trafo.runtime.sizes import parse_duration
+from trafo.train.machine import peak_of
 from trafo.train.metrics import Record
 from trafo.train.plan import Clock, Plan, time_to_train
 from trafo.train.report import Listener, Reporter
@@ -61,7 +61,7 @@ class Trainer:
             if self.ranks.is_first:
                 self.run.mark_latest()
         if self.config.machine.peak_flops is None and self.ranks.is_first:
-            self._peak_flops = measured_peak_flops(self.training.device) * self.ranks.world
+            self._peak_flops = peak_of(self.training.device).flops * self.ranks.world
         left = None if self.config.budget is None else self._seconds_left()
         with interruptions() as interruption, self.listener.listening(self.state, left):
             self.clock.begin_steps()

@@ -1,0 +1,82 @@
+"""The machine's measured peak, kept between runs: the same command then chooses the same model.
+
+A machine that is busy at one moment would else count as a slow one, and get a smaller model. The
+file is ~/.cache/trafo/machine.json (or in $TRAFO_CACHE); whoever deletes it measures anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trafo.account.machine import measured_peak_flops
+from trafo.errors import StorageError
+from trafo.runtime.atomic import atomic_write
+from trafo.train.distributed import is_first_process
+
+
+@dataclass(frozen=True)
+class Peak:
+    """What matrix products reach on a device, by one process."""
+
+    flops: float
+    """per second"""
+    measured: str
+    """on which day"""
+
+
+def peak_of(device: torch.device | str = "cpu") -> Peak:
+    """As it was measured the first time on this device, with this number of threads."""
+    file, name = peak_file(), _name_of(torch.device(device))
+    kept = _read(file)
+    with suppress(KeyError, TypeError, ValueError):
+        found = Peak(float(kept[name]["flops"]), str(kept[name]["measured"]))
+        if found.flops > 0:
+            return found
+    peak = Peak(measured_peak_flops(device), date.today().isoformat())
+    if is_first_process():
+        with suppress(OSError, StorageError):  # then it is measured again next time
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(file, "w") as new:
+                json.dump(kept | {name: asdict(peak)}, new, indent=1)
+    return peak
+
+
+def peak_file() -> Path:
+    """Where it is kept."""
+    folder = os.environ.get("TRAFO_CACHE") or os.path.expanduser("~/.cache/trafo")  # noqa: PTH111
+    return Path(folder) / "machine.json"
+
+
+def default_device() -> str:
+    """A GPU where there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _name_of(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{_processor()}, {torch.get_num_threads()} threads"
+
+
+def _processor() -> str:
+    """The model of the CPU: a home folder may be shared by several machines."""
+    with suppress(OSError, IndexError), open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
+        return next(line for line in file if line.startswith("model name")).split(": ")[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
