@@ -63,7 +63,8 @@ def test_what_is_used_is_said_once(book: str, capsys: pytest.CaptureFixture[str]
         "650 kB of text",
         f"measured {date.today().isoformat()}",
         f"vocabulary {options.model.vocab_size:,},",
-        f", 5 layers of {options.model.d_model} with {options.model.num_heads} heads",  # as the flags say
+        # As the flags say:
+        f", 5 layers of {options.model.d_model} with {options.model.num_heads} heads",
         f"batches of {options.batch_size},",
         f"{options.steps:,} steps (about ",
         "zero-initialized",

@@ -34,8 +34,12 @@ def one_sgd_step(config: TrainConfig) -> tuple[float, float, dict[str, Tensor]]:
     return result.loss, result.grad_norm, weights
 
 
-def test_accumulation_changes_neither_loss_nor_gradient(make_config: MakeConfig) -> None:
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_accumulation_changes_neither_loss_nor_gradient(
+    make_config: MakeConfig, dropout: float
+) -> None:
     settings = {"optimizer__name": "sgd", "optimizer__lr": 0.5, "batch_size": 8}
+    settings["model__dropout"] = dropout
     loss, norm, weights = one_sgd_step(make_config(accumulate=1, **settings))
     for accumulate in (2, 4, 8):
         other_loss, other_norm, others = one_sgd_step(
@@ -104,6 +108,7 @@ def halfway() -> dict[str, Any]:
     """Changes to a config so that 6 steps are the first half of 12."""
     return {
         "accumulate": 2,
+        "model__dropout": 0.1,
         "checkpoint__every": 6,
         "watch__evaluate_every": 6,
         "watch__evaluate_tokens": 64,

@@ -47,7 +47,8 @@ class Regression:
 
     def batch(self, seed: int, step: int, part: int, num_parts: int, device: torch.device) -> Batch:
         x, y = self.rows(seed, step)
-        return Batch((x[part::num_parts], y[part::num_parts]), len(x))
+        rows = range(part, len(x), num_parts)
+        return Batch((x[part::num_parts], y[part::num_parts]), len(x), rows)
 
     def objective(self, model: nn.Module) -> nn.Module:
         return Squares(model)

@@ -26,6 +26,9 @@ class FusedAttention(HeadsAttention):
         mask: Bool[Tensor, "#batch #heads #queries #keys"] | None = None,
         slots: Int[Tensor, "batch queries"] | None = None,
     ) -> Float[Tensor, "batch heads queries d_head"]:
+        if self.dropout.training and self.dropout.p > 0:
+            # The kernel would draw for the whole batch at once, and keeps the weights as well then.
+            return super().forward(q, k, v, mask, slots)
         if slots is None and self.window is not None and self.window < q.shape[2]:
             return self._in_blocks(q, k, v, mask)
         causal = mask is None and self._is_plainly_causal(q, k, slots)
@@ -37,14 +40,9 @@ class FusedAttention(HeadsAttention):
             # Without a mask the kernel is faster.
             attn_mask=None if causal or sees_all else self.seen(k, mask, slots),
             is_causal=causal,
-            dropout_p=self._dropout_p,
             enable_gqa=q.shape[1] != k.shape[1],
         )
         return out
-
-    @property
-    def _dropout_p(self) -> float:
-        return self.dropout.p if self.dropout.training else 0.0
 
     def _is_plainly_causal(self, q: Tensor, k: Tensor, slots: Tensor | None) -> bool:
         """Queries and keys at the same places, and the window reaches back to the first."""
@@ -81,7 +79,6 @@ class FusedAttention(HeadsAttention):
             self.window,
             causal=self.causal,
             key_mask=key_mask,
-            dropout_p=self._dropout_p,
         )
         return rearrange(out, "(batch heads) seq d_head -> batch heads seq d_head", heads=heads)
 
@@ -94,7 +91,6 @@ def windowed_attention(
     *,
     causal: bool = True,
     key_mask: Bool[Tensor, "*#lead seq"] | None = None,
-    dropout_p: float = 0.0,
 ) -> Float[Tensor, "*lead seq d_v"]:
     """Each query attends to the keys nearer than `window`, itself among them, none ahead if causal.
 
@@ -111,7 +107,7 @@ def windowed_attention(
     )
     keys = _with_neighbours(k, window, after, missing)
     values = _with_neighbours(v, window, after, missing)
-    out = fused_attention(blocks, keys, values, attn_mask=mask, dropout_p=dropout_p)
+    out = fused_attention(blocks, keys, values, attn_mask=mask)
     return out.flatten(-3, -2)[..., :seq, :]
 
 

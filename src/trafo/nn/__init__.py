@@ -17,7 +17,7 @@ from trafo.nn.attention import (
     masked_softmax,
     scaled_dot_product_attention,
 )
-from trafo.nn.dropout import Dropout
+from trafo.nn.dropout import Dropout, dropout_by_row
 from trafo.nn.embedding import Embedding
 from trafo.nn.feed_forward import FeedForward, FeedForwardName, SwiGLU, default_d_ff
 from trafo.nn.init import truncated_normal_
@@ -76,6 +76,7 @@ __all__ = [
     "average_pooling",
     "check_heads",
     "default_d_ff",
+    "dropout_by_row",
     "gelu",
     "gelu_tanh",
     "kernel_weights",

@@ -3,12 +3,28 @@
 The rest grow by 1/(1-p), so that the expected value stays and nothing changes when not training.
 """
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import Module
 
 from trafo.errors import ConfigError
+
+_BY_ROW: ContextVar[Sequence[torch.Generator]] = ContextVar("generators of the rows", default=())
+
+
+@contextmanager
+def dropout_by_row(generators: Sequence[torch.Generator]) -> Iterator[None]:
+    """Inside, row i of a batch is drawn by generator i alone, whatever else is in the batch."""
+    token = _BY_ROW.set(generators)
+    try:
+        yield
+    finally:
+        _BY_ROW.reset(token)
 
 
 class Dropout(Module):
@@ -23,8 +39,22 @@ class Dropout(Module):
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         if not self.training or self.p == 0.0:
             return x
-        keep = torch.empty_like(x).bernoulli_(1.0 - self.p)
+        keep: Tensor = _drawn(x, 1.0 - self.p)
         return x * keep / (1.0 - self.p)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _drawn(x: Tensor, p: float) -> Tensor:
+    """Ones with probability `p`, else zeros."""
+    generators = _BY_ROW.get()
+    if not generators:
+        return torch.empty_like(x, requires_grad=False).bernoulli_(p)
+    keep = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    # The first dimension may also hold several entries of each row, such as heads, row after row.
+    assert x.shape[0] % len(generators) == 0, "the batch has other rows than generators"
+    for row, generator in zip(keep.view(len(generators), -1), generators, strict=True):
+        row.bernoulli_(p, generator=generator)
+    return keep

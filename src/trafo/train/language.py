@@ -76,7 +76,9 @@ class LanguageModelling(Task):
     def batch(self, seed: int, step: int, part: int, num_parts: int, device: torch.device) -> Batch:
         config = self.config
         sampler = WindowSampler(self.data.training, config.batch_size, config.seq, seed)
-        return Batch(sampler.batch(step, part, num_parts, device), self.tokens_per_step)
+        size = config.batch_size // num_parts
+        rows = range(part * size, (part + 1) * size)
+        return Batch(sampler.batch(step, part, num_parts, device), self.tokens_per_step, rows)
 
     def objective(self, model: Module) -> NextTokenLoss:
         assert isinstance(model, CausalLM)

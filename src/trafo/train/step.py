@@ -2,6 +2,8 @@
 
 The loss is the mean over the target tokens of the whole batch, however it is split over ranks and
 accumulation steps: each part adds up its losses and divides by the number of tokens in all of them.
+Dropout is drawn for each sequence on its own, from the seed, the step and its place in the whole
+batch, so it does not depend on that either.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from trafo.checkpoint.snapshot import Snapshot, restore, take
+from trafo.nn import Dropout, dropout_by_row
 from trafo.optim import clip_gradients
 from trafo.optim.config import set_rates
 from trafo.optim.sharded import whole
@@ -66,6 +69,8 @@ class Training:
             for group in optimizer.param_groups
             for parameter in group["params"]
         ]
+        modules = self.model.modules()
+        self._has_dropout = any(isinstance(module, Dropout) and module.p for module in modules)
         blocks = self.task.blocks(self.model) if self.config.watch.norms else {}
         self._norms = NormWatch(self.model, blocks)
 
@@ -79,7 +84,7 @@ class Training:
         # All randomness of a step follows from its number: whoever begins here goes the same way.
         torch.manual_seed(_mixed(seed, step, self.ranks.rank))
         self._norms.is_on = norms
-        loss, num_targets, check_sum = self._backward(0 if self.config.overfit else step, seed)
+        loss, num_targets, check_sum = self._backward(step, seed)
         found = self._norms.take()
         norm = clip_gradients(self._parameters, self.config.optimizer.max_grad_norm or math.inf)
         result = StepResult(loss, float(norm), num_targets, check_sum, found)
@@ -99,14 +104,23 @@ class Training:
         check_sum = 0
         for part in range(accumulate):
             number = ranks.rank * accumulate + part
-            batch = self.task.batch(seed, step, number, num_parts, self.device)
+            position = 0 if self.config.overfit else step
+            batch = self.task.batch(seed, position, number, num_parts, self.device)
             for tensor in batch.inputs:
                 check_sum = zlib.crc32(tensor.cpu().numpy().tobytes(), check_sum)
+            generators = self._generators(seed, step, batch.rows)
             with gradients_stay_here(self.objective, stay=part < accumulate - 1):
-                loss = self.objective(*batch.inputs) / batch.num_targets
+                with dropout_by_row(generators):
+                    loss = self.objective(*batch.inputs) / batch.num_targets
                 (loss * ranks.world).backward()  # ranks average, we want the sum
             total += loss.detach().cpu().double()
         return float(ranks.add_up(total)), batch.num_targets, check_sum
+
+    def _generators(self, seed: int, step: int, rows: range) -> list[torch.Generator]:
+        """One for each row of the batch, the same however the batch is split."""
+        if not self._has_dropout:
+            return []
+        return [torch.Generator(self.device).manual_seed(_mixed(seed, step, row)) for row in rows]
 
     def snapshot(self) -> Snapshot:
         """What a checkpoint keeps of it; all ranks must ask."""

@@ -25,6 +25,8 @@ class Batch:
     """what the objective takes"""
     num_targets: int
     """target tokens of the whole batch, over all its parts; the loss is the mean over them"""
+    rows: range
+    """which rows of the whole batch these are"""
 
 
 class Task(Protocol):
