@@ -39,6 +39,8 @@ def test_a_gigabyte_costs_no_memory(tmp_path: Path) -> None:
             num_tokens=IDS,
             num_bytes=IDS,
             num_documents=0,
+            checksum=0,
+            documents_checksum=0,
         ),
     )
     done = subprocess.run(

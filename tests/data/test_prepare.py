@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,9 @@ def test_a_token_file_is_used_as_it_is(text: Path, config: DataConfig, tmp_path:
     given = DataConfig(tokens=tokens, tokenizer=tmp_path / "tokenizer", cache=tmp_path / "unused")
     dataset = prepare([], given, VOCAB)
     assert whole(dataset) == whole(made)
+    flip_a_bit(tokens)
+    with pytest.raises(FormatError, match="wrong checksum"):
+        prepare([], given, VOCAB)
     assert isinstance(dataset.training, np.memmap)
     assert not (tmp_path / "unused").exists()
 
@@ -146,8 +150,20 @@ def cut_off(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 2)
 
 
-@pytest.mark.parametrize("file", ["*.tokens", "*.tokens.documents", "*.tokens.json"])
-@pytest.mark.parametrize("harm", [cut_off, Path.unlink])
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("file", "harm"),
+    [
+        *itertools.product(("*.tokens", "*.tokens.documents"), (cut_off, flip_a_bit, Path.unlink)),
+        ("*.tokens.json", cut_off),
+        ("*.tokens.json", Path.unlink),
+    ],
+)
 def test_a_damaged_token_file_is_made_anew(
     text: Path, config: DataConfig, capsys: pytest.CaptureFixture[str], file: str, harm: Any
 ) -> None:

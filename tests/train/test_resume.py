@@ -9,15 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from tests.train.conftest import MakeConfig
 from tests.train.test_exact_resume import Killed, assert_same_run
 
 from trafo.checkpoint.store import CheckpointStore
-from trafo.data.prepare import prepare
 from trafo.errors import ConfigError, InputError
-from trafo.tokenizer import encode_files
+from trafo.tokenizer import Tokenizer, encode_files
 from trafo.train import start
 from trafo.train.config import CheckpointConfig, TrainConfig
 from trafo.train.metrics import read_metrics
@@ -207,16 +205,15 @@ def test_another_validation_text_is_noticed(make_config: MakeConfig, tmp_path: P
 def test_another_token_file_of_the_same_length_is_noticed(
     make_config: MakeConfig, tmp_path: Path
 ) -> None:
-    base = make_config()
-    made = prepare(base.text, base.data, 300)
-    made.tokenizer.save(tmp_path / "tokenizer")
-    tokens = tmp_path / "own.tokens"
-    encode_files(made.tokenizer, base.text, tokens)
-    config = make_config(text=(), data__tokens=tokens, data__tokenizer=tmp_path / "tokenizer")
+    tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
+    tokenizer.save(tmp_path / "bytes")
+    text, tokens = tmp_path / "text.txt", tmp_path / "text.tokens"
+    text.write_text("one two three " * 500)
+    encode_files(tokenizer, str(text), tokens)
+    config = make_config(text=(), data__tokens=tokens, data__tokenizer=tmp_path / "bytes")
     start.train(config)
-    ids = np.fromfile(tokens, np.uint16)
-    ids[:100] = ids[100:200]
-    ids.tofile(tokens)
+    text.write_text("one two seven " * 500)
+    encode_files(tokenizer, str(text), tokens)
     with pytest.raises(InputError, match="another training text"):
         start.resume(config.out or "")
 

@@ -86,8 +86,9 @@ def prepare(
     if config.tokens is not None:
         assert config.tokenizer is not None
         tokenizer = Tokenizer.load(config.tokenizer)
-        ids: TokenArray = TokenFile.open(config.tokens, tokenizer.hash).ids
-        content = content_hash([config.tokens])
+        tokens = cache.verified(TokenFile.open(config.tokens, tokenizer.hash))
+        ids: TokenArray = tokens.ids
+        content = f"CRC-32 {tokens.manifest.checksum:08x}"
     else:
         require(bool(texts), "no text to train on", "give a text file, or set data.tokens")
         inputs = open_inputs(texts)
@@ -147,6 +148,10 @@ class Cache:
         remove_leftovers_in(self.folder, untouched_for=ABANDONED)
         return make()
 
+    def verified(self, tokens: TokenFile) -> TokenFile:
+        """Read to the end once, by the process that may make it anew."""
+        return tokens if self.read_only else tokens.verified()
+
 
 def _tokenizer(
     inputs: Inputs, config: DataConfig, vocab_size: int, content: str, cache: Cache
@@ -172,7 +177,7 @@ def _encode(tokenizer: Tokenizer, inputs: Inputs, content: str, cache: Cache) ->
     end = END_OF_TEXT if END_OF_TEXT in tokenizer.special_tokens else None
     tokens = cache.get(
         f"{path.name}.json",
-        lambda: TokenFile.open(path, tokenizer.hash),
+        lambda: cache.verified(TokenFile.open(path, tokenizer.hash)),
         lambda: encode_files(tokenizer, inputs, path, end_of_document=end),
     )
     if not tokens.manifest.num_bytes:

@@ -1,7 +1,9 @@
 """A token file says whose ids it holds, and one that is damaged is not taken for whole."""
 
+import binascii
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -52,13 +54,15 @@ def test_the_files_are_as_documented(path: Path) -> None:
     assert documents_path(path).read_bytes() == np.array([2, 5, 6], "<u8").tobytes()
     assert json.loads(manifest_path(path).read_text()) == {
         "format": "trafo tokens",
-        "version": 1,
+        "version": 2,
         "tokenizer_hash": HASH,
         "vocab_size": 65_536,
         "dtype": "uint16",
         "num_tokens": 6,
         "num_bytes": 9,
         "num_documents": 3,
+        "checksum": binascii.crc32(path.read_bytes()),
+        "documents_checksum": binascii.crc32(documents_path(path).read_bytes()),
         "made_from": {"inputs": [["a.txt", 1, 2]]},
     }
     assert sorted(file.name for file in path.parent.iterdir()) == [
@@ -163,7 +167,8 @@ def test_a_manifest_that_is_none(path: Path, garbage: bytes) -> None:
     ("field", "value"),
     [
         ("format", "other tokens"),
-        ("version", 2),
+        ("version", 1),
+        ("checksum", None),
         ("num_tokens", "six"),
         ("num_tokens", None),
         ("num_tokens", -6),
@@ -182,3 +187,19 @@ def test_a_manifest_with_a_wrong_field(path: Path, field: str, value: object) ->
     manifest_path(path).write_text(json.dumps(about | {field: value}))
     with pytest.raises(FormatError, match=r"tokens\.json: is not a manifest"):
         TokenFile.open(path)
+
+
+@pytest.mark.parametrize("which", [Path, documents_path])
+def test_a_flipped_bit_is_found_and_encoded_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], which: Callable[[Path], Path]
+) -> None:
+    path = write(tmp_path / "corpus.tokens", IDS, ENDS)
+    assert TokenFile.open(path).verified().ids.tolist() == IDS
+    data = bytearray(which(path).read_bytes())
+    data[3] ^= 4
+    which(path).write_bytes(data)
+    with pytest.raises(FormatError, match=r"wrong checksum.*encode the text again"):
+        TokenFile.open(path).verified()
+    write(path, IDS, ENDS)
+    assert "wrong checksum" in capsys.readouterr().err
+    assert TokenFile.open(path).verified().ids.tolist() == IDS

@@ -8,6 +8,7 @@ corpus.tokens.json        the manifest, written last: without it the file is not
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from trafo.runtime.atomic import atomic_write, storage_errors
 Tokens = NDArray[np.uint16] | NDArray[np.uint32]
 
 _FORMAT = "trafo tokens"
-_VERSION = 1
+_VERSION = 2
+_BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,10 @@ class Manifest:
     num_tokens: int
     num_bytes: int
     num_documents: int
+    checksum: int
+    """CRC-32 of the ids"""
+    documents_checksum: int
+    """CRC-32 of where documents end"""
     made_from: dict[str, Any] = field(default_factory=dict)
 
 
@@ -73,6 +79,18 @@ class TokenFile:
             token_file.check_tokenizer(tokenizer_hash)
         return token_file
 
+    def verified(self) -> TokenFile:
+        """Itself, if both files are what was written; reads all of them."""
+        for path, expected in (
+            (self.path, self.manifest.checksum),
+            (documents_path(self.path), self.manifest.documents_checksum),
+        ):
+            if _checksum(path) != expected:
+                raise FormatError(
+                    "damaged: wrong checksum", where=str(path), hint="encode the text again"
+                )
+        return self
+
     def check_tokenizer(self, tokenizer_hash: str) -> None:
         """Ids mean nothing to another tokenizer than the one that made them."""
         if tokenizer_hash != self.manifest.tokenizer_hash:
@@ -85,6 +103,15 @@ class TokenFile:
 
     def __len__(self) -> int:
         return self.manifest.num_tokens
+
+
+def _checksum(path: Path) -> int:
+    """Not through the map: what is read of a map counts as memory."""
+    found = 0
+    with storage_errors(path, "reading"), path.open("rb") as file:
+        while data := file.read(_BLOCK):
+            found = zlib.crc32(data, found)
+    return found
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
@@ -126,6 +153,8 @@ def _is_sound(manifest: Manifest) -> bool:
         manifest.num_tokens,
         manifest.num_bytes,
         manifest.num_documents,
+        manifest.checksum,
+        manifest.documents_checksum,
     ]
     return (
         all(type(number) is int and number >= 0 for number in numbers)

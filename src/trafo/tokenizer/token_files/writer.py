@@ -14,6 +14,7 @@ import json
 import os
 import threading
 import time
+import zlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -25,6 +26,7 @@ import numpy as np
 
 from trafo.errors import FormatError, InputError
 from trafo.runtime.atomic import atomic_write, remove_leftovers, storage_errors, sync
+from trafo.runtime.console import say
 from trafo.runtime.lock import lock
 from trafo.tokenizer.kernels.arrays import Int64s
 from trafo.tokenizer.reading.chunks import START, Position
@@ -55,6 +57,8 @@ class _Journal:
     num_tokens: int = 0
     num_documents: int = 0
     last_end: int = 0  # where the last document ends
+    checksum: int = 0  # CRC-32 of the ids
+    documents_checksum: int = 0
 
 
 class TokenWriter:
@@ -118,8 +122,11 @@ class TokenWriter:
 
     def _is_whole(self) -> bool:
         try:
-            TokenFile.open(self._path)
-        except (FormatError, OSError):
+            TokenFile.open(self._path).verified()
+        except FormatError as error:
+            say(f"{error}: doing so")
+            return False
+        except OSError:
             return False
         return True
 
@@ -160,17 +167,19 @@ class TokenWriter:
         `ends` says where in the ids documents end.
         """
         ends = ends + self._now.num_tokens
-        ends = ends[ends > self._now.last_end]  # no empty documents
+        ends = ends[ends > self._now.last_end].astype(_END_DTYPE)  # no empty documents
         with self._storage_errors():
             self._files[0].write(ids.data)
             if len(ends):
-                self._files[1].write(ends.astype(_END_DTYPE).data)
+                self._files[1].write(ends.data)
         self._now = _Journal(
             position,
             self._now.num_bytes + num_bytes,
             self._now.num_tokens + len(ids),
             self._now.num_documents + len(ends),
             int(ends[-1]) if len(ends) else self._now.last_end,
+            zlib.crc32(ids.data, self._now.checksum),
+            zlib.crc32(ends.data, self._now.documents_checksum),
         )
         self._send_to_disk()
         if time.monotonic() >= self._next_save:
@@ -218,12 +227,14 @@ class TokenWriter:
         """Give the files their final names; then they are finished."""
         self._check_saved()
         if self._now.last_end < self._now.num_tokens:  # the last document ends where the ids do
+            end = np.array([self._now.num_tokens], _END_DTYPE)
             with self._storage_errors():
-                self._files[1].write(np.array([self._now.num_tokens], _END_DTYPE).data)
+                self._files[1].write(end.data)
             self._now = replace(
                 self._now,
                 num_documents=self._now.num_documents + 1,
                 last_end=self._now.num_tokens,
+                documents_checksum=zlib.crc32(end.data, self._now.documents_checksum),
             )
         with self._storage_errors():
             for file in self._files:
@@ -236,6 +247,8 @@ class TokenWriter:
             num_tokens=self._now.num_tokens,
             num_bytes=self._now.num_bytes,
             num_documents=self._now.num_documents,
+            checksum=self._now.checksum,
+            documents_checksum=self._now.documents_checksum,
             made_from=self._made_from,
         )
         write_manifest(self._partial, manifest)
