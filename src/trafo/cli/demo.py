@@ -97,9 +97,8 @@ def _text(options: Options) -> Path:
 
 
 def _config(options: Options, text: Path) -> TrainConfig:
-    from trafo.cli.train import tell_settings
     from trafo.config import load
-    from trafo.train.auto import choose
+    from trafo.train.auto import choose, tell
     from trafo.train.config import TrainConfig
 
     asked = TrainConfig(text=(str(text),), budget=options.budget)
@@ -109,7 +108,7 @@ def _config(options: Options, text: Path) -> TrainConfig:
         chosen, text=asked.text, out=options.out / "model", budget=options.budget, data=data
     )
     if options.config is None:
-        tell_settings(config)
+        tell(config)
     return config
 
 

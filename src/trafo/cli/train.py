@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from trafo.config import load, parse_flags, to_yaml
-from trafo.train.auto import choose, describe
+from trafo.train.auto import choose, tell
 from trafo.train.auto_pairs import choose_for_pairs
 from trafo.train.config import TrainConfig as Options
 
@@ -35,7 +35,7 @@ def parse(arguments: list[str], prog: str) -> tuple[Options, bool]:
         chosen = choose_for_pairs(asked)
         return parse_flags(Options, arguments, default=chosen, prog=prog), only_shown
     options = parse_flags(Options, arguments, default=choose(asked), prog=prog)
-    tell_settings(options)
+    tell(options)
     return options, only_shown
 
 
@@ -48,15 +48,6 @@ def run(options: tuple[Options, bool]) -> int:
     from trafo.train.start import train
 
     return finish(train(config))
-
-
-def tell_settings(config: Options) -> None:
-    """What was chosen, with what the user has set instead, in a line."""
-    from trafo.runtime.console import say
-    from trafo.train.distributed import is_first_process
-
-    if is_first_process():
-        say(f"settings {describe(config)}; any flag changes them, {_SHOW} prints them all")
 
 
 def finish(run: Run) -> int:

@@ -18,9 +18,11 @@ from trafo.account.formula import training_flops
 from trafo.errors import require
 from trafo.models import TransformerLMConfig
 from trafo.optim.config import OptimizerConfig, ScheduleConfig
+from trafo.runtime.console import say
 from trafo.runtime.sizes import format_duration, format_size, parse_duration
 from trafo.tokenizer import TokenFile, Tokenizer, open_inputs
 from trafo.train.config import TrainConfig
+from trafo.train.distributed import is_first_process
 from trafo.train.machine import default_device, peak_of
 
 SECONDS = 600.0
@@ -92,8 +94,14 @@ def choose(asked: TrainConfig) -> TrainConfig:
     )
 
 
-def describe(config: TrainConfig) -> str:
-    """The settings that decide what is learned, as they are used, in a line."""
+def tell(config: TrainConfig) -> None:
+    """Say once what was chosen, with what the user has set instead."""
+    if is_first_process():
+        say(f"settings {_settings(config)}; any flag changes them, --show-config prints them all")
+
+
+def _settings(config: TrainConfig) -> str:
+    """Those that decide what is learned."""
     model, optimizer = config.model_config, config.optimizer
     flops = training_flops(config.language_model, config.seq, config.batch_size)
     seconds = config.steps * flops / _flops_per_second(config)

@@ -13,7 +13,7 @@ from trafo.checkpoint.store import CheckpointStore
 from trafo.config import with_values
 from trafo.errors import TrafoError, require
 from trafo.tokenizer.formats.load import load_folder
-from trafo.train.auto import choose
+from trafo.train.auto import choose, tell
 from trafo.train.build import build
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks, ranks
@@ -44,7 +44,9 @@ def train_on(
     texts = [text] if isinstance(text, str | PathLike) else text
     given = {**settings, "text": [str(path) for path in texts]}
     asked = with_values(TrainConfig(), given, "trafo.train")
-    return train(with_values(choose(asked), given, "trafo.train"))
+    config = with_values(choose(asked), given, "trafo.train")
+    tell(config)
+    return train(config)
 
 
 def resume(path: str | Path, config: TrainConfig | None = None) -> Run:
