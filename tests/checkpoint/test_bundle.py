@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,16 @@ def test_other_folders_are_refused(tmp_path: Path, path: str, complaint: str) ->
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=complaint):
         load_bundle(tmp_path / path)
+
+
+@pytest.mark.parametrize("what", ["deleted", "damaged"])
+def test_a_run_without_its_tokenizer_says_how_to_restore_it(
+    run: Path, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    if what == "deleted":
+        shutil.rmtree(run / "tokenizer")
+    else:
+        (run / "tokenizer" / "vocab.json").write_text("{")
+    with pytest.raises(InputError, match=f"{run / 'tokenizer'}: .*`trafo resume {run}` restores"):
+        load_bundle(run)
+    assert "checkpoint before" not in capsys.readouterr().err  # they are sound

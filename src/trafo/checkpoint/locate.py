@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
-from trafo.errors import InputError
+from trafo.errors import InputError, TrafoError
 from trafo.tokenizer.formats.load import load_any
 
 CHECKPOINTS = "checkpoints"
@@ -53,9 +53,9 @@ def load_tokenizer(path: str | Path) -> ModelTokenizer:
     path = Path(path)
     match find_kind(path):
         case "run":
-            return ModelTokenizer.of(load_any(path / TOKENIZER))
+            return _of_run(path)
         case "checkpoint":
-            return ModelTokenizer.of(load_any(path.parent.parent / TOKENIZER))
+            return _of_run(path.parent.parent)
         case "hugging-face":
             from trafo.checkpoint.convert.hugging_face_tokenizer import read_markers
 
@@ -70,6 +70,15 @@ def load_tokenizer(path: str | Path) -> ModelTokenizer:
             return ModelTokenizer.of(load_any(_beside(path)))
         case None:
             return ModelTokenizer.of(load_any(path))
+
+
+def _of_run(run: Path) -> ModelTokenizer:
+    try:
+        return ModelTokenizer.of(load_any(run / TOKENIZER))
+    except TrafoError as error:
+        what = f"the run's tokenizer is missing or damaged: {error.what}"
+        hint = f"`trafo resume {run}` restores it"
+        raise InputError(what, where=str(run / TOKENIZER), hint=hint) from None
 
 
 def _beside(path: Path) -> Path:
