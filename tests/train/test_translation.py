@@ -111,7 +111,7 @@ def test_it_learns_to_translate(make_pairs_config: MakeConfig) -> None:
     )
     run = start.train(config)
     first, last = run.metrics[0], run.metrics[-1]
-    assert (first["kind"], last["kind"]) == ("train", "validation")
+    assert (first["kind"], last["kind"]) == ("train", "final")
     assert last["loss"] < 0.9 < 4 < first["loss"]
     assert "\n-> " in run.samples_file.read_text()
     tokenizer = PairTokenizer.load(run.tokenizer_folder)

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from trafo.data.pair_batches import EncodedPairs
 from trafo.data.pair_tokenizer import PairTokenizer, check_tokenizer, train_on_sentences
 from trafo.data.pairs import Fields, Pair, read_pairs
-from trafo.data.prepare import DataConfig
+from trafo.data.prepare import Cache, DataConfig
 from trafo.errors import InputError, require, require_at_least
-from trafo.runtime.atomic import storage_errors
 from trafo.runtime.console import say
 from trafo.tokenizer import Tokenizer
 
@@ -59,8 +58,8 @@ class PairDataset:
     validation: EncodedPairs
     validation_pairs: list[Pair]
     """the text of `validation`"""
-    text_hash: str
-    """of the training pairs"""
+    content: dict[str, str]
+    """a hash of the training pairs and of those for validation"""
 
 
 def prepare_pairs(
@@ -71,8 +70,12 @@ def prepare_pairs(
     *,
     vocab_sizes: tuple[int, int],
     padding_id: int,
+    read_only: bool = False,
 ) -> PairDataset:
-    """Read the pairs, train the tokenizers unless that is done already, and encode."""
+    """Read the pairs, train the tokenizers unless that is done already, and encode.
+
+    With `read_only` the tokenizers must be there already, made by another process.
+    """
     pairs = read_pairs(files, config.fields)
     if validation:
         held_out = read_pairs(validation, config.fields)
@@ -80,8 +83,9 @@ def prepare_pairs(
         split = len(pairs) - max(1, round(len(pairs) * data.held_out))
         pairs, held_out = pairs[:split], pairs[split:]
     require(bool(pairs), "one sentence pair is too little to train on", "use more text")
-    content = _hash(pairs)
-    tokenizer = _tokenizers(pairs, content, config, data, vocab_sizes)
+    content = {"training": _hash(pairs), "validation": _hash(held_out)}
+    cache = Cache(data.cache, read_only)
+    tokenizer = _tokenizers(pairs, content["training"], config, data, vocab_sizes, cache)
     for each in (tokenizer.source, tokenizer.target):
         check_tokenizer(each, padding_id)
     training, _ = _encode(pairs, tokenizer, config, padding_id, "train on")
@@ -95,6 +99,7 @@ def _tokenizers(
     config: TranslationConfig,
     data: DataConfig,
     vocab_sizes: tuple[int, int],
+    cache: Cache,
 ) -> PairTokenizer:
     """Given, or from the cache, or trained."""
     sources, targets = [p.source for p in pairs], [p.target for p in pairs]
@@ -105,15 +110,16 @@ def _tokenizers(
     def made(side: str, texts: Sequence[Sequence[str]], vocab_size: int) -> Tokenizer:
         settings = [content, side, vocab_size, data.pattern, config.lowercase]
         key = hashlib.blake2b(json.dumps(settings).encode(), digest_size=8).hexdigest()
-        folder = data.cache / f"tokenizer-{key}"
-        if not (folder / "tokenizer.json").is_file():
-            with storage_errors(data.cache, "making the folder"):
-                data.cache.mkdir(parents=True, exist_ok=True)
+        folder = cache.folder / f"tokenizer-{key}"
+
+        def make() -> Tokenizer:
             new = train_on_sentences(
                 texts, vocab_size, pattern=data.pattern, lowercase=config.lowercase
             )
             new.save(folder)
-        return Tokenizer.load(folder)
+            return new
+
+        return cache.get(f"{folder.name}/trafo.json", lambda: Tokenizer.load(folder), make)
 
     if not config.joint:
         source = made("source", [sources], vocab_sizes[0])

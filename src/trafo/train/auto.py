@@ -102,8 +102,8 @@ def tell(config: TrainConfig) -> None:
 
 def _settings(config: TrainConfig) -> str:
     """Those that decide what is learned."""
-    model, optimizer = config.model_config, config.optimizer
-    flops = training_flops(config.language_model, config.seq, config.batch_size)
+    model, optimizer = config.language_model, config.optimizer
+    flops = training_flops(model, config.seq, config.batch_size)
     seconds = config.steps * flops / _flops_per_second(config)
     steps = f"{config.steps:,} steps (about {format_duration(seconds)})"
     muon = f"muon {optimizer.muon_lr:g}, adamw " if optimizer.name == "muon" else ""

@@ -41,7 +41,7 @@ def _task(config: TrainConfig, ranks: Ranks) -> Task:
     if not ranks.is_first:
         ranks.wait()
     _check_data(config)
-    task = Translation(config) if config.translates else LanguageModelling(config, ranks)
+    task = (Translation if config.translates else LanguageModelling)(config, ranks)
     if ranks.is_first:
         ranks.wait()
     return task

@@ -23,6 +23,7 @@ from trafo.evaluate.text_bytes import byte_lengths
 from trafo.fast import head_loss
 from trafo.generate import GenerationConfig, generate
 from trafo.models import CausalLM
+from trafo.tokenizer.formats.load import load_folder
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks
 from trafo.train.task import Batch, Task
@@ -136,6 +137,9 @@ class LanguageModelling(Task):
 
     def save_tokenizer(self, folder: Path) -> None:
         self.data.tokenizer.save(folder)
+
+    def check_tokenizer(self, folder: Path) -> None:
+        load_folder(folder)
 
 
 def _check_fit(config: TrainConfig, data: Dataset, num_ranks: int) -> None:

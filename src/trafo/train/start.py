@@ -12,7 +12,6 @@ from typing import Any
 from trafo.checkpoint.store import CheckpointStore
 from trafo.config import with_values
 from trafo.errors import TrafoError, require
-from trafo.tokenizer.formats.load import load_folder
 from trafo.train.auto import choose, tell
 from trafo.train.build import build
 from trafo.train.config import TrainConfig
@@ -20,6 +19,7 @@ from trafo.train.distributed import Ranks, ranks
 from trafo.train.loop import Trainer
 from trafo.train.plan import Clock, make_plan
 from trafo.train.run import Run
+from trafo.train.task import Task
 
 
 def train(config: TrainConfig) -> Run:
@@ -102,7 +102,7 @@ def _resumed(run: Run, config: TrainConfig, clock: Clock, mine: Ranks) -> tuple[
     """A trainer at the newest checkpoint, and what to say about it."""
     trainer = Trainer(build(config, mine), run, clock)
     state, folder = trainer.state, run.tokenizer_folder
-    if mine.is_first and not _holds_tokenizer(folder):
+    if mine.is_first and not _holds_tokenizer(folder, trainer.training.task):
         trainer.training.task.save_tokenizer(folder)
         trainer.listener.note(f"{folder} was missing or damaged: restored")
     opening = f"resuming at step {state.step:,} of {state.plan.steps:,}"
@@ -111,9 +111,9 @@ def _resumed(run: Run, config: TrainConfig, clock: Clock, mine: Ranks) -> tuple[
     return trainer, opening
 
 
-def _holds_tokenizer(folder: Path) -> bool:
+def _holds_tokenizer(folder: Path, task: Task) -> bool:
     try:
-        load_folder(folder)
+        task.check_tokenizer(folder)
     except TrafoError:
         return False
     return True

@@ -68,3 +68,6 @@ class Task(Protocol):
 
     def save_tokenizer(self, folder: Path) -> None:
         """Keep with the run what turns text into ids and back."""
+
+    def check_tokenizer(self, folder: Path) -> None:
+        """An error if what `save_tokenizer` wrote is missing or damaged."""

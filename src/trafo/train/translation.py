@@ -17,6 +17,7 @@ from torch.nn import Module
 
 from trafo.account import Workload, account
 from trafo.data.pair_batches import PairSampler
+from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.data.pairs import Pair
 from trafo.data.prepare_pairs import prepare_pairs
 from trafo.errors import require
@@ -30,6 +31,7 @@ from trafo.generate.translate import translate
 from trafo.models import EncoderDecoder
 from trafo.models.translator import Translator
 from trafo.train.config import TrainConfig
+from trafo.train.distributed import Ranks
 from trafo.train.task import Batch, Task
 
 _SAMPLES = 3
@@ -65,7 +67,7 @@ class TargetLoss(Module):
 class Translation(Task):
     """The task of an encoder-decoder."""
 
-    def __init__(self, config: TrainConfig) -> None:
+    def __init__(self, config: TrainConfig, ranks: Ranks) -> None:
         """Prepare the data, and check that it fits the model."""
         self.config = config
         model = config.translator
@@ -76,6 +78,7 @@ class Translation(Task):
             config.data,
             vocab_sizes=(model.source_vocab_size, model.target_vocab_size),
             padding_id=model.padding_id,
+            read_only=not ranks.is_first,
         )
         self._check_fit()
         self.sampler = PairSampler(self.data.training, config.translation.batch_tokens)
@@ -92,7 +95,8 @@ class Translation(Task):
 
     def batch(self, seed: int, step: int, part: int, num_parts: int, device: torch.device) -> Batch:
         batch, num_targets = self.sampler.batch(seed, step, part, num_parts)
-        return Batch(tuple(ids.to(device) for ids in batch), num_targets)
+        rows = range(part, part + len(batch[0]) * num_parts, num_parts)
+        return Batch(tuple(ids.to(device) for ids in batch), num_targets, rows)
 
     def objective(self, model: Module) -> TargetLoss:
         dtype = getattr(torch, self.config.machine.dtype)
@@ -141,10 +145,11 @@ class Translation(Task):
     def fingerprint(self) -> dict[str, Any]:
         tokenizer = self.data.tokenizer
         return {
-            "text": self.data.text_hash,
-            "tokenizers": [tokenizer.source.hash, tokenizer.target.hash],
-            "training_pairs": len(self.data.training),
-            "validation_pairs": len(self.data.validation),
+            "training text": self.data.content["training"],
+            "validation text": self.data.content["validation"],
+            "tokenizer": [tokenizer.source.hash, tokenizer.target.hash],
+            "number of training pairs": len(self.data.training),
+            "number of validation pairs": len(self.data.validation),
         }
 
     def describe(self, steps: int) -> str:
@@ -157,6 +162,9 @@ class Translation(Task):
 
     def save_tokenizer(self, folder: Path) -> None:
         self.data.tokenizer.save(folder)
+
+    def check_tokenizer(self, folder: Path) -> None:
+        PairTokenizer.load(folder)
 
     def _check_fit(self) -> None:
         model, tokenizer = self.config.translator, self.data.tokenizer
