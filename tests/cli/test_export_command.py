@@ -46,7 +46,7 @@ def test_nothing_is_replaced_unasked(folder, tmp_path, capsys):
     mine = tmp_path / "thesis.bin"
     mine.write_text("years of work")
     assert export(folder, mine) == 2
-    assert "thesis.bin: is there already; --overwrite replaces it" in capsys.readouterr().err
+    assert "thesis.bin: already exists; --overwrite replaces it" in capsys.readouterr().err
     assert mine.read_text() == "years of work"
     assert export(folder, mine, "--overwrite") == 0
     assert mine.read_bytes()[:4] == (16).to_bytes(4, "little")

@@ -162,7 +162,7 @@ def test_wrong_texts_get_one_line(trafo, tmp_path):
     prompts = tmp_path / "bad.txt"
     prompts.write_bytes(b"a\xff")
     assert "not UTF-8: byte 0xff at offset 1" in trafo("generate", "--prompts", prompts)[2]
-    assert "no prompts in it" in trafo("generate", "--prompts", empty)[2]
+    assert "has no prompts" in trafo("generate", "--prompts", empty)[2]
 
 
 def test_help_does_not_wait_for_torch():

@@ -28,8 +28,8 @@ def test_the_peak_rises_with_memory_in_use_and_stays():
     )
     before, during, after = map(int, done.stdout.split())
     assert 60 * MIB <= during - before <= 80 * MIB
-    # The kernel keeps its counters per CPU, so they are off by some pages.
-    assert after >= during - MIB
+    # The kernel keeps its counters per CPU: they lag by some pages, more on more CPUs.
+    assert after >= during - 16 * MIB
 
 
 def test_both_ways_of_asking_agree(monkeypatch, tmp_path):

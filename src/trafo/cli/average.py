@@ -10,22 +10,22 @@ from trafo.errors import require_at_least
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Average the weights of the newest checkpoints of a run; it is then used with the average.
+    """Checkpoint averaging: the mean of the weights of a run's newest checkpoints.
 
-    The checkpoints stay as they are, and `trafo resume` continues from the newest one.
+    The run is then used with the average; `trafo resume` continues from the newest checkpoint.
     """
 
     run: RunPath
     """the folder of a run"""
     last: int = 5
-    """how many of the newest checkpoints; a run keeps checkpoint.keep of them"""
+    """number of checkpoints to average; a run keeps checkpoint.keep of them"""
 
     def __post_init__(self) -> None:
         require_at_least(1, **{"--last": self.last})
 
 
 def run(options: Options) -> None:
-    """Average, and say of what."""
+    """Average, and print the steps."""
     from trafo.checkpoint.store import CheckpointStore
     from trafo.runtime.console import show
     from trafo.train.run import Run

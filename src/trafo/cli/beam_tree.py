@@ -1,4 +1,4 @@
-"""The hypotheses of a beam search as a tree in the terminal: what was kept, and what won."""
+"""The hypotheses of a beam search as a tree in the terminal, with the best one in bold."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def beam_tree(
     best: Hypothesis,
     word: Callable[[int], str],
 ) -> Tree:
-    """Every hypothesis that was kept at a step is a node below the one it goes on from.
+    """Every hypothesis that was kept at a step is a node below the one that it extends.
 
-    A node shows its token and the log-probability of all up to it; the translation is bold.
+    A node shows its token and the log-probability up to it; the translation is bold.
     """
     root = Tree(Text(sentence))
     nodes: dict[tuple[int, ...], Tree] = {(): root}

@@ -6,7 +6,7 @@ from trafo.errors import ConfigError
 
 
 def take_value(arguments: list[str], flag: str) -> str | None:
-    """Remove a flag and its value; the value, or None if the flag is not there."""
+    """Remove a flag and its value; returns the value, or None if the flag is not given."""
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name != flag:

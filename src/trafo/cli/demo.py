@@ -1,4 +1,4 @@
-"""`trafo demo`: from text to a model that writes, on text that every Python has."""
+"""`trafo demo`: from text to a trained model, on text that every Python has."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PROMPTS = ("def", "class", "The")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Train a small model from scratch: text, tokenizer, tokens, training, samples."""
+    """Train a small language model from scratch: text, tokenizer, tokens, training, samples."""
 
     out: Path = Path("runs/demo")
     """output folder"""
@@ -28,7 +28,7 @@ class Options:
     config: OptionalPath = None
     """config file; None: sizes are chosen to suit the text and the machine"""
     budget: str = "4m"
-    """wall-clock budget of the training"""
+    """wall-clock budget of training"""
 
 
 class Steps:
@@ -40,7 +40,7 @@ class Steps:
         self._last = perf_counter()
 
     def done(self, name: str, amount: str, where: str | Path) -> None:
-        """A line for the step that ends here."""
+        """Print the line of the step that ends here."""
         from trafo.runtime.console import show
         from trafo.runtime.sizes import format_duration
 
@@ -52,7 +52,7 @@ class Steps:
 
 
 def run(options: Options) -> int:
-    """One step after the other; what is already done is not done again."""
+    """Run all steps; finished ones are not repeated."""
     from trafo.cli.train import finish
     from trafo.data.prepare import prepare
     from trafo.runtime.console import show
@@ -113,7 +113,7 @@ def _config(options: Options, text: Path) -> TrainConfig:
 
 
 def _show_samples(run: Path) -> None:
-    """What the model writes, for prompts that code and prose begin with."""
+    """Samples from the model, for a few typical prompts."""
     from trafo.checkpoint.bundle import load_bundle
     from trafo.generate import GenerationConfig, generate
     from trafo.runtime.console import show
@@ -132,14 +132,14 @@ def _indented(text: str) -> str:
 
 
 def _next(run: Path, text: Path) -> Iterator[str]:
-    """Commands that work as they stand."""
+    """Commands that can be copied as they are."""
     from trafo.runtime.commands import command
 
     advice = {
-        "complete a prompt of your own": command(
+        "generate text from your own prompt": command(
             "generate", run, "--prompt", "def parse(", "--temperature", "0.8"
         ),
-        "train it for longer": command("resume", run, "--budget", "10m"),
+        "train for longer": command("resume", run, "--budget", "10m"),
         "see how text is split into tokens": command(
             "tokenizer", "report", run / "tokenizer", text, "--show", "600"
         ),

@@ -26,7 +26,7 @@ _TOKENS = ".tokens"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Evaluate a model: loss, perplexity and bits per byte; a translator with BLEU and chrF too."""
+    """Evaluate a model: loss, perplexity and bits per byte; of translations, BLEU and chrF too."""
 
     run: RunPath
     """a run, one of its checkpoints, a Hugging Face folder, a GGUF or a llama2.c file"""
@@ -35,7 +35,7 @@ class Options:
     pairs: Paths = ()
     """sentence pairs for a translation model, instead of a text: two aligned files, .tsv, .jsonl"""
     search: BeamConfig = dataclasses.field(default_factory=BeamConfig)
-    """how a translation model translates for BLEU and chrF"""
+    """beam search of a translation model, for BLEU and chrF"""
     lowercase: bool = False
     """BLEU and chrF: ignore upper and lower case"""
     context_length: OptionalInt = None
@@ -83,7 +83,7 @@ def _text_facts(options: Options) -> dict[str, Any]:
 
 
 def _translation_facts(options: Options) -> dict[str, Any]:
-    """The loss of the references, and the scores of what the model itself writes."""
+    """The loss on the references, and the scores of the model's own translations."""
     from trafo.checkpoint.bundle import load_translator
     from trafo.cli.translate import translate_all
     from trafo.data.pairs import read_pairs

@@ -16,9 +16,9 @@ Format = Annotated[Literal["hf", "gguf", "llama2c"] | None, arg(metavar="hf|gguf
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Write a model and its tokenizer for transformers (hf), llama.cpp (gguf) or llama2.c.
+    """Export a model and its tokenizer for transformers (hf), llama.cpp (gguf) or llama2.c.
 
-    The file is read back, and the largest difference of logits is stored in a parity file.
+    The export is read back, and the largest difference of logits is stored in a parity file.
     """
 
     run: RunPath
@@ -26,11 +26,11 @@ class Options:
     out: Path
     """the folder (hf) or file to write"""
     to: Format = None
-    """format; None: by the name, .gguf is gguf, .bin is llama2c, others are hf"""
+    """format; None: by the name: .gguf is gguf, .bin is llama2c, others are hf"""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     """precision of the stored weights"""
     tokenizer: bool = True
-    """store the tokenizer, too"""
+    """export the tokenizer too"""
     best: bool = False
     """use the checkpoint with the lowest validation loss instead of the newest"""
     overwrite: bool = False
@@ -45,7 +45,7 @@ def run(options: Options) -> None:
 
     if options.out.exists() and not options.overwrite:
         hint = "--overwrite replaces it, or give another name"
-        raise StorageError("is there already", where=str(options.out), hint=hint)
+        raise StorageError("already exists", where=str(options.out), hint=hint)
     bundle = load_bundle(options.run, best=options.best, fast=False)
     tokenizer = bundle.tokenizer if options.tokenizer else None
     parity = export_model(

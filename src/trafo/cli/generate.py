@@ -41,10 +41,10 @@ class Options(GenerationConfig):
     stop: Strings = ()
     """stop strings: end before any of these; they are not part of the completion"""
     logprobs: OptionalInt = None
-    """with --json: log-probabilities, and this many alternatives per token"""
+    """with --json: log-probability of each token, and of this many alternatives"""
     kernel: Kernel = "auto"
-    """what computes a token: the model itself (readable), kernels compiled for this processor, or
-    those wherever they can do it (auto)"""
+    """decode with the model itself (readable), with kernels compiled for this processor, or with
+    those where they support the model (auto)"""
     echo: bool = True
     """print the prompt before its completion"""
     best: bool = False
@@ -92,7 +92,7 @@ def _prompts(options: Options) -> list[str]:
         ) from None
     prompts = [line for line in lines if line.strip()]
     if not prompts:
-        raise InputError("no prompts in it", where=str(options.prompts), hint="one per line")
+        raise InputError("has no prompts", where=str(options.prompts), hint="write one per line")
     return prompts
 
 
@@ -111,7 +111,7 @@ def _show_stream(bundle: Bundle, prompt: str, options: Options) -> int:
 
 
 def _write(text: str) -> None:
-    """Immediately, and as UTF-8 wherever it goes."""
+    """Write to stdout at once, always as UTF-8."""
     import sys
 
     if text:

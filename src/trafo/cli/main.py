@@ -1,4 +1,4 @@
-"""The command line: find the command, parse its options, run it, answer every error in one line.
+"""The command line: find the command, parse its options, run it, report an error in one line.
 
 Exit codes: 0 done, 1 a bug of ours, 2 something the user can fix, 130 interrupted, 141 the reader
 of our output went away. Nothing heavy is imported before the command is known.
@@ -105,7 +105,7 @@ def _run(verb: Verb, arguments: list[str], prog: str) -> int:
 
 
 def _options(module: ModuleType, arguments: list[str], prog: str) -> object:
-    """By the module's own way from arguments to options, if it has one."""
+    """By the module's own `parse`, if it has one."""
     if hasattr(module, "parse"):
         return module.parse(arguments, prog)
     from trafo.config import parse_flags
@@ -114,14 +114,14 @@ def _options(module: ModuleType, arguments: list[str], prog: str) -> object:
 
 
 def _take(arguments: list[str], switch: str) -> bool:
-    """Remove a switch that may stand anywhere; whether it was there."""
+    """Remove a switch from anywhere in the arguments; returns whether it was given."""
     found = switch in arguments
     arguments[:] = [argument for argument in arguments if argument != switch]
     return found
 
 
 def _answer(error: Exception) -> tuple[str, int]:
-    """What to tell the user, and the exit code."""
+    """The error message and the exit code."""
     if isinstance(error, TrafoError):
         return f"error: {error}", REFUSED
     if isinstance(error, OSError) and error.filename is not None:

@@ -1,4 +1,4 @@
-"""`trafo plot`: loss curves as a picture."""
+"""`trafo plot`: loss curves as a PNG file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trafo.cli.tokenizer.arguments import OptionalPath
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Plot loss curves by step and by wall-clock; of several runs, the validation loss of each."""
+    """Plot loss curves by step and wall-clock time; for several runs, their validation losses."""
 
     runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN ...")] = (Path("runs/latest"),)
     """folders of the runs"""
@@ -22,7 +22,7 @@ class Options:
 
 
 def run(options: Options) -> None:
-    """Read, draw, say where the picture is."""
+    """Read, plot, print the path."""
     from trafo.runtime.console import show
     from trafo.train.curve import draw_curves
     from trafo.train.run import Run

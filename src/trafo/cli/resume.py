@@ -1,4 +1,4 @@
-"""`trafo resume`: continue a run that was interrupted or killed, or train it for longer."""
+"""`trafo resume`: resume a run that was interrupted or killed, or train it for longer."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def parse(arguments: list[str], prog: str) -> tuple[Run, Options]:
 
 
 def run(options: tuple[Run, Options]) -> int:
-    """Continue, and say how it went."""
+    """Resume, and print a summary."""
     run, config = options
     return finish(resume(run.path, config))

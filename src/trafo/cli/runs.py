@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """List runs: steps, losses, speed and time of each, newest first."""
+    """List runs, newest first: steps, losses, speed and time."""
 
     folder: Annotated[Positional[Path], arg(metavar="FOLDER")] = Path("runs")
     """folder that holds the runs"""
@@ -24,7 +24,7 @@ class Options:
 
 
 def run(options: Options) -> None:
-    """Newest first."""
+    """Print the table, or JSON."""
     from trafo.runtime.console import say, show, show_json
 
     rows = [_row(path) for path in _runs(options.folder)]
@@ -44,7 +44,7 @@ def _runs(folder: Path) -> list[Path]:
 
 
 def _row(path: Path) -> dict[str, Any]:
-    """The newest figures of a run."""
+    """The latest metrics of a run."""
     from trafo.train.run import Run
 
     run = Run(path)

@@ -36,9 +36,9 @@ class Options:
     tokenize: Tokenization = "13a"
     """tokenization for BLEU: 13a, the standard of WMT, or none if the text is tokenized"""
     compare: OptionalPath = None
-    """another system's translation: paired bootstrap resampling tells whether they differ"""
+    """another system's translation: test the difference by paired bootstrap resampling"""
     resamples: int = RESAMPLES
-    """resampled corpora for --compare"""
+    """bootstrap samples for --compare"""
     json: bool = False
     """print JSON instead of a table"""
 

@@ -19,9 +19,9 @@ _CONFIG, _SHOW = "--config", "--show-config"
 
 
 def parse(arguments: list[str], prog: str) -> tuple[Options, bool]:
-    """With `--config FILE` the file's settings, else such as suit the text; then the flags.
+    """The settings of `--config FILE`, or settings that suit the text; flags override them.
 
-    Also, whether the settings are only to be shown.
+    Also whether to print them only (`--show-config`).
     """
     from trafo.cli.config_flag import take_value
 
@@ -40,7 +40,7 @@ def parse(arguments: list[str], prog: str) -> tuple[Options, bool]:
 
 
 def run(options: tuple[Options, bool]) -> int:
-    """Train, and say how it went; or print the settings."""
+    """Train and print a summary, or print the settings."""
     config, only_shown = options
     if only_shown:
         sys.stdout.write(to_yaml(config))
@@ -51,11 +51,11 @@ def run(options: tuple[Options, bool]) -> int:
 
 
 def finish(run: Run) -> int:
-    """Sum up what came of a run; the exit code, which says whether a signal ended it."""
+    """Print a summary of the run; returns the exit code, 128 + n if signal n stopped it."""
     from trafo.train.distributed import is_first_process
 
     if run.stopped_by is not None:
-        return 128 + run.stopped_by  # as a shell reports a program that a signal has ended
+        return 128 + run.stopped_by  # as shells do
     if is_first_process():
         _show_summary(run)
     return 0

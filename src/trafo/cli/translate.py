@@ -1,4 +1,4 @@
-"""`trafo translate`: sentences in, their translations out, line by line."""
+"""`trafo translate`: sentences in, translations out, line by line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TOGETHER = 4000  # lines that are sorted by length and translated before they a
 
 @dataclass(frozen=True, kw_only=True)
 class Options(BeamConfig):
-    """Translate files, standard input, or what is typed: a line in, a line out."""
+    """Translate files, standard input, or what you type: one sentence per line."""
 
     run: RunPath
     """a run of a translation model, or one of its checkpoints"""
@@ -40,13 +40,13 @@ class Options(BeamConfig):
     json: bool = False
     """print a JSON object per line, with log-probabilities and scores"""
     tree: bool = False
-    """show the beam of each sentence as a tree, instead of its translation"""
+    """show the beam search of each sentence as a tree, instead of its translation"""
     attention: OptionalPath = None
-    """picture (.png) of the attention weights of the first sentence and its translation"""
+    """plot the attention weights of the first sentence and its translation into this PNG file"""
     attention_of: Kind = "cross"
-    """which attention: cross-attention, or the self-attention of the encoder or the decoder"""
+    """cross-attention, or self-attention of the encoder or the decoder"""
     attention_heads: bool = False
-    """a panel for each layer and head, instead of the mean of all"""
+    """one panel per layer and attention head, instead of the mean of all"""
 
     def search(self) -> BeamConfig:
         """The settings of the search alone."""
@@ -80,7 +80,7 @@ def run(options: Options) -> None:
 def translate_all(
     bundle: TranslatorBundle, sentences: Sequence[str], config: BeamConfig
 ) -> list[list[Translation]]:
-    """With progress on the terminal."""
+    """Translate, with a progress bar."""
     from trafo.generate.translate import translate
     from trafo.runtime.progress import progress
 
@@ -119,7 +119,7 @@ def _translated(
 
 
 def _line(number: int, sentence: str, found: Translation, options: Options) -> str:
-    """The text alone; of several, with the sentence's number and the score, as Moses has it."""
+    """The text alone; in an n-best list with the sentence's number and score, as in Moses."""
     import json
 
     if options.json:
@@ -166,11 +166,11 @@ def _show_trees(bundle: TranslatorBundle, sentences: Sequence[str], options: Opt
 
 
 def _converse(bundle: TranslatorBundle, options: Options) -> None:
-    """A prompt, until the end of the input or an empty line."""
+    """Translate what is typed, until an empty line or the end of the input."""
     from trafo.generate.translate import translate
     from trafo.runtime.console import say, show
 
-    say("a sentence to translate; an empty line ends")
+    say("type a sentence to translate; an empty line exits")
     number = 0
     while sentence := _typed():
         found = translate(bundle.model, bundle.tokenizer, [sentence], options.search())[0]

@@ -3,7 +3,7 @@
 `trafo --help` must not import them, so the table holds the modules' names. A module offers
 
 - `Options`: a frozen, keyword-only dataclass, one docstring per field; its flags and help, and
-- `run(options) -> int | None`: does it; a number is the exit code; and, if flags alone do not say
+- `run(options) -> int | None`: runs it; a number is the exit code; and, if flags alone do not say
   everything (there is a config file, a run),
 - `parse(arguments, prog)`: what `run` gets, in place of `Options`.
 """
@@ -24,7 +24,7 @@ class Verb:
 
 @dataclass(frozen=True)
 class Group:
-    """Commands under a common word, such as `trafo tokenizer ...`."""
+    """Subcommands, such as those of `trafo tokenizer`."""
 
     description: str
     verbs: Mapping[str, Verb]
@@ -35,16 +35,16 @@ Table = Mapping[str, Verb | Group]
 TOKENIZER = Group(
     "train and use tokenizers",
     {
-        "train": Verb("trafo.cli.tokenizer.train", "learn a vocabulary from text"),
-        "encode": Verb("trafo.cli.tokenizer.encode", "turn text into ids"),
-        "decode": Verb("trafo.cli.tokenizer.decode", "turn ids back into text"),
-        "report": Verb("trafo.cli.tokenizer.report", "measure a tokenizer on a text"),
+        "train": Verb("trafo.cli.tokenizer.train", "train a byte-level BPE tokenizer on text"),
+        "encode": Verb("trafo.cli.tokenizer.encode", "encode text as token ids"),
+        "decode": Verb("trafo.cli.tokenizer.decode", "decode token ids to text"),
+        "report": Verb("trafo.cli.tokenizer.report", "report how a tokenizer encodes a text"),
         "convert": Verb("trafo.cli.tokenizer.convert", "convert between file formats"),
     },
 )
 
 VERBS: Table = {
-    "demo": Verb("trafo.cli.demo", "the whole way from text to a model, on Python's own sources"),
+    "demo": Verb("trafo.cli.demo", "train a small model end to end, on Python's own sources"),
     "tokenizer": TOKENIZER,
     "train": Verb(
         "trafo.cli.train", "train a language model on text, or a translator on sentence pairs"
@@ -54,10 +54,10 @@ VERBS: Table = {
     "translate": Verb("trafo.cli.translate", "translate sentences with a trained model"),
     "score": Verb("trafo.cli.score", "score a translation: BLEU and chrF"),
     "generate": Verb("trafo.cli.generate", "generate text from a prompt"),
-    "export": Verb("trafo.cli.export", "write a model for transformers, llama.cpp or llama2.c"),
+    "export": Verb("trafo.cli.export", "export a model for transformers, llama.cpp or llama2.c"),
     "average": Verb("trafo.cli.average", "average the weights of a run's newest checkpoints"),
     "runs": Verb("trafo.cli.runs", "list runs and their losses"),
-    "plot": Verb("trafo.cli.plot", "plot the losses of one run or several"),
-    "verify-resume": Verb("trafo.cli.verify_resume", "prove that a killed run resumes exactly"),
-    "account": Verb("trafo.cli.account", "what a model costs: parameters, FLOPs, memory, time"),
+    "plot": Verb("trafo.cli.plot", "plot the loss curves of one or more runs"),
+    "verify-resume": Verb("trafo.cli.verify_resume", "check that a killed run resumes exactly"),
+    "account": Verb("trafo.cli.account", "count parameters, FLOPs, memory and time of a model"),
 }

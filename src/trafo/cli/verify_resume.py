@@ -1,4 +1,4 @@
-"""`trafo verify-resume`: proof, for your own config, that a killed run resumes exactly."""
+"""`trafo verify-resume`: check, for your own config, that a killed run resumes exactly."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Options:
     pairs: Paths = ()
     """sentence pairs to train on, if the config does not name any"""
     steps: int = 12
-    """steps of each run"""
+    """training steps of each run"""
     kills: int = 2
-    """how often the second run is killed"""
+    """number of times the second run is killed"""
 
     def __post_init__(self) -> None:
         require_at_least(2, **{"--steps": self.steps})
@@ -40,7 +40,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Compare, and say what was compared; 0 if all of it is equal."""
+    """Compare, and print what was compared; returns 0 if everything is equal."""
     from trafo.train.verify import verify_resume
 
     config = _config(options)

@@ -1,4 +1,4 @@
-"""What a tree of dataclasses can be told: every key with its type, default and help."""
+"""The settings of a tree of dataclasses: every key with its type, default and help."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Setting:
     """One leaf of the tree."""
 
     key: str
-    """where it is, such as `model.d_model`"""
+    """dotted key, such as `model.d_model`"""
     type: str
-    """what it takes, as one would annotate it"""
+    """type, as in an annotation"""
     default: object
-    """its value when nothing is said, or REQUIRED"""
+    """default value, or REQUIRED"""
     help: str
-    """what it is for: the string below the field, or `metadata={"help": ...}`"""
+    """help text: the string below the field, or `metadata={"help": ...}`"""
 
     @property
     def flag(self) -> str:
-        """How the command line spells it: `--model.d-model`."""
+        """The command-line flag: `--model.d-model`."""
         return "--" + self.key.replace("_", "-")
 
 

@@ -1,4 +1,4 @@
-"""Command-line flags -> dataclass, by tyro; what it refuses comes back as a one-line `ConfigError`.
+"""Command-line flags -> dataclass, by tyro; its errors become one-line `ConfigError`s.
 
 A switch (a `bool`) is turned on by `--x` or `--x true`, and off by `--no-x` or `--x false`.
 """
@@ -27,7 +27,7 @@ def parse_flags(
 ) -> T:
     """Build `cls` from flags over `default`, or over the class's own defaults.
 
-    `--help` prints every flag with its default and leaves with `SystemExit(0)`.
+    `--help` prints every flag with its default and raises `SystemExit(0)`.
     """
     import tyro
 
@@ -83,7 +83,7 @@ def _unknown(cls: type, arguments: Sequence[str]) -> ConfigError:
 
 
 def _one_line_errors(cls: type, flags: Sequence[str]) -> AbstractContextManager[None]:
-    """Inside, whatever tyro refuses is raised as our own error instead of printed in a box."""
+    """Inside, tyro's errors are raised as our own instead of printed in a box."""
     try:
         from tyro._errors import on_parse_error
     except ImportError:  # not a public interface yet: without it, the box must do
@@ -111,7 +111,7 @@ def _refuse(cls: type, flags: Sequence[str], event: ParseErrorEvent) -> None:
 
 
 def _own_error() -> TrafoError | None:
-    """The error that a dataclass raised about itself, which tyro has wrapped in one of its own."""
+    """The error that a dataclass raised in `__post_init__`, which tyro has wrapped in its own."""
     cause = sys.exception()
     while cause is not None and not isinstance(cause, TrafoError):
         cause = cause.__context__

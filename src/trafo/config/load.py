@@ -25,8 +25,9 @@ def load(
     *,
     prog: str | None = None,
 ) -> T:
-    """The resolved tree. What the dataclasses check in `__post_init__` is checked once, at the end:
-    a YAML file that makes sense only together with the flags is fine.
+    """The resolved config.
+
+    `__post_init__` checks run once, at the end: a file may be valid only together with the flags.
     """
     if yaml_path is None:
         return parse_flags(cls, flags, prog=prog)
@@ -37,7 +38,7 @@ def load(
 
 
 def with_values(instance: D, values: Mapping[str, Any], where: str) -> D:
-    """The same tree with other values, given as a tree of dicts; `where` names them in errors."""
+    """The same config with some values changed; `where` names their source in errors."""
     from trafo.config.yaml_file import draft
 
     merged = _over(_plain(instance), _plain(dict(values)))
@@ -53,14 +54,14 @@ def _over(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_yaml(instance: DataclassInstance) -> str:
-    """Every setting of the tree, the defaults included: defaults may change, a run must not."""
+    """Every setting as YAML, defaults included: defaults may change, a run must not."""
     from omegaconf import OmegaConf
 
     return OmegaConf.to_yaml(OmegaConf.create(_plain(instance)))
 
 
 def _plain(value: object) -> Any:
-    """The value in words that YAML has."""
+    """The value in types that YAML has."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [field.name for field in dataclasses.fields(value) if field.init]
         return {name: _plain(getattr(value, name)) for name in fields}

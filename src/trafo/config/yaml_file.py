@@ -38,7 +38,7 @@ def read_yaml(path: Path) -> Tree:
 
 
 def draft(cls: type[T], values: Tree, where: str) -> T:
-    """An instance with `values` over its defaults, for `parse_flags` to start from.
+    """An instance with `values` over its defaults, as the defaults of `parse_flags`.
 
     It has not checked itself yet, see `_draft`. `where` names the file in errors.
     """
@@ -71,7 +71,7 @@ def _advice(cls: type, name: str, prefix: str) -> str:
 
 
 def _merge(cls: type, values: Tree, where: str) -> DictConfig:
-    """The defaults with `values` over them, every type right."""
+    """The defaults with `values` over them, types checked."""
     defaults = OmegaConf.structured(cls)
     try:
         merged = OmegaConf.merge(defaults, values)

@@ -1,8 +1,8 @@
-"""AdamW (Loshchilov and Hutter, 2019): moments of the gradient, and weight decay apart from them.
+"""AdamW (Loshchilov and Hutter, 2019): Adam with decoupled weight decay.
 
-m <- b1 m + (1 - b1) g                  a running mean of the gradient
-v <- b2 v + (1 - b2) g^2                and of its square
-theta <- theta - lr decay theta
+m <- b1 m + (1 - b1) g                  first moment: running mean of the gradient
+v <- b2 v + (1 - b2) g^2                second moment: running mean of its square
+theta <- theta - lr decay theta         decoupled weight decay
 theta <- theta - lr * m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps),    t = 1, 2, 3, ...
 """
 
@@ -20,12 +20,12 @@ from trafo.optim.optimizer import PerParameterOptimizer
 from trafo.optim.sharded import local
 from trafo.optim.validate import require
 
-# Numbers of a block: parameter, gradient, moments and root of it fit into a cache together.
+# Elements per block: its parameter, gradient, moments and root fit into the cache together.
 BLOCK_NUMBERS = 2**18
 
 
 class AdamW(PerParameterOptimizer):
-    """Adam with decoupled weight decay."""
+    """Adam with decoupled weight decay; `betas` are beta1 and beta2, as in the paper."""
 
     def __init__(
         self,
@@ -43,6 +43,7 @@ class AdamW(PerParameterOptimizer):
         super().__init__(params, defaults)
 
     def update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        """One AdamW step."""
         state = self.state[parameter]
         if not state:
             state["t"] = 0
@@ -59,7 +60,7 @@ class AdamW(PerParameterOptimizer):
 
 
 def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Tensors of one shape, a few numbers at a time: all steps of a block find it in the cache."""
+    """Tensors of one shape, block by block: all steps of an update find the block in the cache."""
     shards = [local(x) for x in tensors]
     if not all(x.is_contiguous() for x in shards):
         yield tuple(shards)

@@ -1,4 +1,4 @@
-"""Gradient clipping: shorten all gradients together if they are longer than allowed.
+"""Gradient clipping (global norm): scale down all gradients together if their norm is too large.
 
 norm = sqrt(sum of g^2 over all parameters)
 g <- g * max_l2_norm / (norm + eps)    if norm > max_l2_norm
@@ -17,7 +17,7 @@ from trafo.optim.validate import require
 
 @torch.no_grad()
 def clip_gradients(parameters: Iterable[Tensor], max_l2_norm: float, eps: float = 1e-6) -> Tensor:
-    """Clip in place; returns the norm before."""
+    """Clip in place; returns the global norm before clipping."""
     require(max_l2_norm > 0, "max_l2_norm", max_l2_norm, "above 0")
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:

@@ -1,4 +1,4 @@
-"""Which optimizer with which rates, and how the rates change over a run."""
+"""Optimizer and learning rate schedule: the settings, and what is built from them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ ScheduleName = Literal["cosine", "linear", "inverse-square-root", "constant"]
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleConfig:
-    """How learning rates change: each is multiplied by a factor that depends on the step."""
+    """Learning rate schedule: a factor for each step, which multiplies every learning rate."""
 
     name: ScheduleName = "cosine"
-    """cosine and linear fall to the floor at the end of the run; linear first stays at the top"""
+    """cosine decay; linear: warmup-stable-decay (WSD) to zero; inverse square root; or constant"""
     warmup: float = 0.02
-    """share of the steps in which the rate rises from zero to the top"""
+    """warm-up steps, as a fraction of all steps: linear, from zero to the peak learning rate"""
     floor: float = 0.1
-    """where a cosine ends, as a share of the top; linear ends at zero"""
+    """final learning rate of the cosine decay, as a fraction of the peak; linear ends at zero"""
     decay: float = 0.5
-    """share of the steps in which linear falls"""
+    """decay steps of linear, as a fraction of all steps"""
 
     def __post_init__(self) -> None:
         for name in ("warmup", "floor", "decay"):
@@ -49,7 +49,7 @@ class ScheduleConfig:
         )
 
     def factor(self, step: int, steps: int, d_model: int) -> float:
-        """What the rates of step 0, 1, ... `steps` - 1 are multiplied by. The last is the floor."""
+        """The factor of step 0, 1, ... `steps` - 1; the last one is the floor."""
         t = step + 1  # a first step at rate zero would do nothing
         warmup = round(self.warmup * steps)
         if self.name == "cosine":
@@ -64,28 +64,28 @@ class ScheduleConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """The optimizer and the top of its learning rates."""
+    """Optimizer: peak learning rates, weight decay, gradient clipping and the schedule."""
 
     name: OptimizerName = "adamw"
-    """muon takes the matrices inside the layers and leaves the rest to adamw"""
+    """optimizer; muon: Muon for the matrices inside the layers, AdamW for all else"""
     lr: float = 1e-3
-    """learning rate of adamw and sgd"""
+    """peak learning rate of AdamW and SGD"""
     embedding_lr: float | None = None
-    """learning rate of the embeddings, if it is another one"""
+    """peak learning rate of the embeddings; None: lr"""
     head_lr: float | None = None
-    """learning rate of the output layer, if it is another one"""
+    """peak learning rate of the output layer (LM head); None: lr"""
     muon_lr: float = 0.02
-    """learning rate of muon"""
+    """peak learning rate of Muon"""
     muon_momentum: float = 0.95
-    """how much of muon's direction stays from step to step"""
+    """Muon momentum (Nesterov)"""
     betas: tuple[float, float] = (0.9, 0.95)
-    """how much of adamw's means of the gradient and its square stays from step to step"""
+    """AdamW beta1, beta2: decay rates of the first and second moment of the gradient"""
     eps: float = 1e-8
-    """added to the root of adamw's second mean"""
+    """AdamW epsilon, added to the square root of the second moment"""
     weight_decay: float = 0.1
-    """share of the learning rate by which matrices shrink in each step; vectors do not"""
+    """decoupled weight decay of AdamW and Muon; not for vectors (norms, biases)"""
     max_grad_norm: float | None = 1.0
-    """gradients longer than this are shortened; None leaves them"""
+    """gradient clipping (global norm): the largest norm of all gradients together; None: off"""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
 
     def __post_init__(self) -> None:
@@ -103,7 +103,7 @@ class OptimizerConfig:
 
 
 def build_optimizers(model: Module, config: OptimizerConfig) -> list[Optimizer]:
-    """One optimizer, or Muon and the one for what it does not take. Rates are at their top."""
+    """One optimizer, or Muon and AdamW for what Muon does not take; learning rates at the peak."""
     groups = _sort_parameters(model)
     matrices = groups.pop("matrices")
     optimizers: list[Optimizer] = []
@@ -139,7 +139,7 @@ def build_optimizers(model: Module, config: OptimizerConfig) -> list[Optimizer]:
 
 
 def set_rates(optimizers: Iterable[Optimizer], factor: float) -> None:
-    """Every rate becomes `factor` times its top."""
+    """Set every learning rate to `factor` times its peak."""
     for group in _groups(optimizers):
         group["lr"] = factor * group["top_lr"]
 

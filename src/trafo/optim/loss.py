@@ -1,4 +1,4 @@
-"""Logits -> loss: how surprised the model is by what came next.
+"""Logits -> cross-entropy loss: how surprised the model is by the next token.
 
 loss = -log softmax(x)_t = log sum_j exp(x_j) - x_t. The largest logit is first subtracted from all,
 which changes nothing (it cancels), so that exp cannot overflow and no digits are lost.
@@ -29,7 +29,7 @@ def cross_entropy(
 ) -> Float[Tensor, ""] | Float[Tensor, "*lead"]:
     """Cross-entropy in nats, in float32 at least; targets equal to `ignore_id` do not count.
 
-    The mean is over the targets that count; of none of them it is 0.
+    The mean is over the targets that count, and 0 if there are none.
     """
     check_smoothing(label_smoothing)
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -47,7 +47,7 @@ def cross_entropy(
 
 
 def perplexity(loss: float) -> float:
-    """exp(loss): the number of equally likely tokens the model hesitates between."""
+    """Perplexity, exp(loss): as uncertain as a choice between that many equally likely tokens."""
     try:
         return math.exp(loss)
     except OverflowError:
@@ -55,9 +55,9 @@ def perplexity(loss: float) -> float:
 
 
 def bits_per_byte(total_loss: float, num_bytes: int) -> float:
-    """Summed loss in nats over a text of `num_bytes` bytes: what different vocabularies share.
+    """Bits per byte: the summed loss in nats over a text of `num_bytes` bytes, in bits.
 
-    The sum over all tokens, not the mean: then nothing depends on how many tokens there were.
+    Comparable across tokenizers: a sum does not depend on the number of tokens.
     """
     if num_bytes < 1:
         raise InputError(f"the text has {num_bytes} bytes", hint="bits per byte need at least one")
@@ -72,6 +72,6 @@ def counted_targets(targets: Int[Tensor, "*lead"], ignore_id: int | None) -> Boo
 
 
 def check_smoothing(label_smoothing: float) -> None:
-    """A share, from 0 to 1."""
+    """Raise unless label smoothing is from 0 to 1."""
     if not 0.0 <= label_smoothing <= 1.0:
         raise ConfigError(f"label_smoothing is {label_smoothing}", hint="choose from 0 to 1")

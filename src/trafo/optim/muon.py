@@ -1,10 +1,10 @@
-"""Muon (Jordan, 2024): the momentum of a matrix, with all its singular values made about one.
+"""Muon (Jordan, 2024): momentum, orthogonalized by a Newton-Schulz iteration.
 
     b <- momentum b + g
     g' = g + momentum b                       (Nesterov)
     theta <- theta - lr decay theta - lr sqrt(max(1, rows / columns)) * orthogonalize(g')
 
-A gradient is often dominated by few directions; making it orthogonal lets the others learn as
+A gradient is often dominated by few directions; orthogonalizing it lets the others learn as
 fast. That is done without a singular value decomposition: the Newton-Schulz iteration
 
     X <- a X + (b A + c A^2) X,    A = X X^T
@@ -49,7 +49,7 @@ def orthogonalize(
 
 
 class Muon(PerParameterOptimizer):
-    """For the matrices inside a model; embeddings, the head and vectors belong to AdamW."""
+    """Muon, for the matrices inside a model; use AdamW for embeddings, the LM head and vectors."""
 
     def __init__(
         self,
@@ -70,6 +70,7 @@ class Muon(PerParameterOptimizer):
                 require(parameter.ndim == 2, "a parameter's shape", tuple(parameter.shape), "2-D")
 
     def update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        """One Muon step."""
         lr, momentum = group["lr"], group["momentum"]
         state = self.state[parameter]
         if not state:

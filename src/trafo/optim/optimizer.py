@@ -1,4 +1,4 @@
-"""What all optimizers share: a step goes through the parameters that have a gradient."""
+"""What all optimizers share: a step updates each parameter that has a gradient."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PerParameterOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One update; returns what `closure`, which computes the loss anew, gives."""
+        """One optimizer step; returns the loss of `closure`, which computes it anew."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

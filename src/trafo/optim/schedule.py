@@ -1,4 +1,4 @@
-"""The learning rate as a function of the step t = 0, 1, 2, ..."""
+"""Learning rate schedules: the learning rate as a function of the step t = 0, 1, 2, ..."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from trafo.optim.validate import require
 
 
 def constant(t: int, lr: float) -> float:
-    """Always the same."""
+    """Constant learning rate."""
     return lr
 
 
 def warmup_cosine(
     t: int, max_lr: float, min_lr: float, warmup_steps: int, cosine_steps: int
 ) -> float:
-    """Up in a line to max_lr at `warmup_steps`, down half a cosine to min_lr at `cosine_steps`."""
+    """Linear warm-up to max_lr at `warmup_steps`, cosine decay to min_lr at `cosine_steps`."""
     require(0 <= warmup_steps <= cosine_steps, "warmup_steps", warmup_steps, "0 to cosine_steps")
     if t < warmup_steps:
         return max_lr * t / warmup_steps
@@ -26,9 +26,9 @@ def warmup_cosine(
 
 
 def inverse_square_root(t: int, d_model: int, warmup_steps: int, scale: float = 1.0) -> float:
-    """The 2017 paper's: d_model^-0.5 * min(t^-0.5, t * warmup_steps^-1.5), with t from 1.
+    """Vaswani et al. (2017): d_model^-0.5 * min(t^-0.5, t * warmup_steps^-1.5), with t from 1.
 
-    Step 0 has the rate of t = 1, as there is no other for it.
+    Step 0 has the learning rate of t = 1.
     """
     require(warmup_steps >= 1, "warmup_steps", warmup_steps, "at least 1")
     t = max(t, 1)
@@ -39,7 +39,7 @@ def inverse_square_root(t: int, d_model: int, warmup_steps: int, scale: float = 
 def warmup_stable_decay(
     t: int, max_lr: float, warmup_steps: int, decay_steps: int, total_steps: int
 ) -> float:
-    """Up in a line to max_lr, stay there, and down in a line to zero at `total_steps`."""
+    """WSD: linear warm-up to max_lr, constant, then linear decay to zero at `total_steps`."""
     require(
         0 <= warmup_steps <= total_steps - decay_steps,
         "warmup_steps",

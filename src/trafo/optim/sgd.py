@@ -1,4 +1,4 @@
-"""Gradient descent with a learning rate that falls with the square root of time.
+"""Stochastic gradient descent (SGD) with a learning rate that decays as 1 / sqrt(step).
 
 theta <- theta - lr / sqrt(t + 1) * gradient,    t = 0, 1, 2, ...
 """
@@ -16,13 +16,14 @@ from trafo.optim.validate import require
 
 
 class SGD(PerParameterOptimizer):
-    """Plain gradient descent; t counts the steps of each parameter."""
+    """SGD without momentum; t counts the steps of each parameter."""
 
     def __init__(self, params: ParamsT, lr: float = 1e-3) -> None:
         require(lr >= 0, "lr", lr, "at least 0")
         super().__init__(params, {"lr": lr})
 
     def update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        """One SGD step."""
         state = self.state[parameter]
         t = state.get("t", 0)
         parameter.add_(gradient, alpha=-group["lr"] / math.sqrt(t + 1))

@@ -154,7 +154,7 @@ def test_train_replaces_nothing_unasked(trained, tmp_path, refused, capsys):
     folder = tmp_path / "foreign"
     folder.mkdir()
     (folder / "vocab.json").write_text("{}")
-    assert "has a tokenizer already" in refused(*train_line(other, folder)[1:])
+    assert "already has a tokenizer" in refused(*train_line(other, folder)[1:])
     assert files_in(folder) == {"vocab.json": b"{}"}
     assert main(train_line(other, folder, "--overwrite")) == 0
     assert Tokenizer.load(folder).decode([0]) == "\0"
@@ -254,7 +254,7 @@ def test_encode_refuses(trained, text, tmp_path, refused, piped, monkeypatch):
     piped(b"abc" * 30000 + b"\xe7\x8c")
     assert "stdin: not UTF-8: byte 0xe7 at offset 90,000" in refused("encode", trained)
     monkeypatch.setattr("trafo.cli.tokenizer.pipes.is_interactive", lambda: True)
-    assert "there is no text" in refused("encode", trained)
+    assert "no text given" in refused("encode", trained)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -386,7 +386,7 @@ def test_hugging_face_reads_what_convert_writes(trained, tmp_path, printed):
 
 def test_convert_refuses(trained, tmp_path, refused):
     (tmp_path / "there.json").write_text("{}")
-    assert "the file exists already" in refused("convert", trained, tmp_path / "there.json")
+    assert "the file already exists" in refused("convert", trained, tmp_path / "there.json")
     assert "does not say which format" in refused("convert", trained, tmp_path / "x.txt")
     assert "no such file" in refused("convert", tmp_path / "absent", tmp_path / "x")
     ranks = tmp_path / "ranks.tiktoken"

@@ -29,17 +29,17 @@ class Questions:
     gpt2-xl, transformer-lm, encoder-decoder, recurrent, a YAML file: the fields of a model, or
     the config of a run; or a run, a Hugging Face folder, a GGUF or a llama2.c file. Each model has
     its own flags: `trafo account MODEL --help`.
-    `trafo account complexity` measures how layers grow with the sequence length.
+    `trafo account complexity` measures how the time of layers grows with the sequence length.
     """
 
     phase: Literal["train", "prefill", "decode"] = "train"
-    """a training step, reading a prompt, or generating one token"""
+    """a training step, prefill (the prompt), or decoding one token with the KV cache"""
     length: OptionalInt = None
     """tokens per sequence; None: the model's context length, or 64 if it has none"""
     source_length: OptionalInt = None
-    """tokens per source sequence of an encoder-decoder; None: as many as of the target"""
+    """tokens per source sequence of an encoder-decoder; None: as many as in the target"""
     batch_size: int = 1
-    """sequences per batch"""
+    """batch size (sequences)"""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """data type of weights, activations and optimizer state"""
     optimizer: Literal["adamw", "sgd", "muon"] = "adamw"
@@ -61,12 +61,12 @@ class Questions:
     picture: OptionalPath = None
     """plot each part's share of the FLOPs into this file, .png or .svg"""
     measure: bool = False
-    """run a training step and compare its peak memory; without MODEL, of five models"""
+    """run a training step and compare its peak memory; without MODEL, for five models"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """A model, and what is asked about it."""
+    """A model and the questions about it."""
 
     name: str | None
     """None: no MODEL was given"""
@@ -75,7 +75,7 @@ class Options:
 
 
 def parse(arguments: list[str], prog: str) -> Options | complexity.Options:
-    """MODEL decides which flags there are."""
+    """MODEL decides which flags exist."""
     name = arguments[0] if arguments and not arguments[0].startswith("-") else None
     flags = arguments if name is None else arguments[1:]
     if name == "complexity":
@@ -87,7 +87,7 @@ def parse(arguments: list[str], prog: str) -> Options | complexity.Options:
 
 
 def run(options: Options | complexity.Options) -> None:
-    """One of three: growth, measurement, account."""
+    """Print one of the three: complexity, measurement, account."""
     picture = options.picture if isinstance(options, complexity.Options) else options.ask.picture
     _check_picture(picture)
     if isinstance(options, complexity.Options):
@@ -99,7 +99,7 @@ def run(options: Options | complexity.Options) -> None:
 
 
 def _run_measure(options: Options) -> None:
-    """Of the model that was asked for, or of five that differ."""
+    """Measure the given model, or five different ones."""
     from trafo.account.measurement import SHAPES, Shape
 
     name = options.name
@@ -164,4 +164,4 @@ def _check_picture(path: Path | None) -> None:
         return
     is_known = path.suffix in (".png", ".svg", ".pdf")
     require(is_known, f"cannot draw a {path.suffix or path.name!r}", "name it .png or .svg")
-    require(path.parent.is_dir(), f"{path.parent}: there is no such folder")
+    require(path.parent.is_dir(), f"{path.parent}: no such folder")

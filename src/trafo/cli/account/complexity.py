@@ -19,14 +19,14 @@ Lengths = Annotated[tuple[int, ...], arg(metavar="INT ...")]
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Time layers at several sequence lengths, and compare the growth with the theory."""
+    """Time layers at several sequence lengths, and compare the growth with theory."""
 
     lengths: Lengths = (256, 512, 1024, 2048, 4096)
     """sequence lengths in tokens"""
     d_model: int = 64
     """hidden size"""
     window: int = 64
-    """window of the restricted self-attention"""
+    """window of restricted (sliding window) self-attention"""
     json: bool = False
     """print JSON instead of a table"""
     picture: OptionalPath = None

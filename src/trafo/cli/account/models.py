@@ -22,7 +22,7 @@ _FILE_ENDINGS = (".yaml", ".yml")
 def parse_with_model(
     questions: type, name: str, flags: list[str], prog: str
 ) -> tuple[ModelConfig, Any]:
-    """The config of the model, and the answers to `questions`, whose flags stand among its own."""
+    """The model's config, and an instance of `questions`; the flags of both are accepted."""
     from trafo.config.yaml_file import draft
 
     is_file = name.endswith(_FILE_ENDINGS)
@@ -58,7 +58,7 @@ def _by_name(name: str) -> ModelConfig:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The fields in the file; in a run's config they are those of its architecture."""
+    """The fields in the file; of a run's config, those of its model."""
     from trafo.config.yaml_file import read_yaml
 
     values = read_yaml(path)

@@ -15,13 +15,13 @@ TOKEN_WIDTH = 20
 
 
 def add_rest(table: Table, num_rows: int) -> None:
-    """Say how many rows were left out."""
+    """Add a row with the number of rows left out."""
     if num_rows > MOST_ROWS:
         table.add_row(dim(f"and {num_rows - MOST_ROWS:,} more, see --json"))
 
 
 def token_text(token: Token, width: int = TOKEN_WIDTH) -> Text:
-    """A token, cut if it is too long, that cannot be taken for markup."""
+    """A token, cut if it is too long; never read as markup."""
     return Text(clipped(str(token), width))
 
 

@@ -36,9 +36,9 @@ class Options:
         Literal["trafo", "gpt2", "huggingface", "tiktoken"] | None,
         arg(metavar="{trafo,gpt2,huggingface,tiktoken}"),
     ] = None
-    """the format; by default from OUT: x.json, x.tiktoken, or a folder in trafo's own format"""
+    """format; None: by the name OUT: x.json, x.tiktoken, or a folder in trafo's own format"""
     pattern: OptionalString = None
-    """split pattern, for formats that do not say it: a name or a regular expression"""
+    """pre-tokenization pattern, for formats without one: a name or a regular expression"""
     special_tokens: Strings = ()
     """special tokens to add"""
     overwrite: bool = False
@@ -96,7 +96,7 @@ def _check_same(spec: TokenizerSpec, path: Path, to: Format) -> None:
 
 
 def _unsaid(spec: TokenizerSpec, to: Format) -> list[str]:
-    """What the format leaves out, though a reader must know it."""
+    """What the format does not store, though a reader needs it."""
     if to not in ("gpt2", "tiktoken"):
         return []
     lines = [f"not in this format: the pattern, {spec.pattern}"]

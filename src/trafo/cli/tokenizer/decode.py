@@ -21,9 +21,9 @@ _IDS_AT_ONCE = 1 << 18
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Decode ids: those given, those on stdin, or those of a token file.
+    """Decode token ids from the command line, stdin or a token file.
 
-    What is not valid UTF-8, because ids begin or end inside a character, becomes U+FFFD.
+    Invalid UTF-8, where ids begin or end inside a character, becomes U+FFFD.
     """
 
     tokenizer: TokenizerPath
@@ -37,7 +37,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.ids and self.tokens is not None:
-            raise ConfigError("ids and --tokens were given", hint="give one of them")
+            raise ConfigError("both ids and --tokens are given", hint="give one of them")
 
 
 def run(options: Options) -> None:
@@ -55,7 +55,7 @@ def run(options: Options) -> None:
 
 
 def parse_id(word: str) -> int:
-    """A whole number that is not negative."""
+    """A token id: a whole number that is not negative."""
     if not (word.isascii() and word.isdecimal()):
         raise InputError(f"{word!r} is not an id", hint="ids are whole numbers such as 0 or 50256")
     return int(word)
@@ -66,13 +66,13 @@ def _numbers_on_stdin() -> Iterator[str]:
 
     if is_interactive():
         raise InputError(
-            "there are no ids", hint="give them as arguments, pipe them in, or give --tokens"
+            "no ids given", hint="give them as arguments, pipe them in, or give --tokens"
         )
     return numbers_in(stdin_text())
 
 
 def numbers_in(texts: Iterable[str]) -> Iterator[str]:
-    """What white space separates in texts that belong together; a number may go on in the next."""
+    """Split consecutive texts at white space; a number may continue in the next text."""
     unfinished = ""
     for text in texts:
         *whole, unfinished = (unfinished + text + ".").split()

@@ -31,7 +31,7 @@ _IDS_PER_WRITE = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Encode text: files into a token file, or one text into a line of ids.
+    """Encode text as token ids: files into a token file, or one text into a line of ids.
 
     Files need --out; run the same command again to resume after an interruption. Without files,
     the ids of --text, or of the text on stdin, are printed.
@@ -42,32 +42,32 @@ class Options:
     files: Annotated[TextPaths, arg(metavar="[FILE ...]", help_behavior_hint="(optional)")] = ()
     """files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet"""
     out: OptionalPath = None
-    """the token file to write; a manifest goes beside it"""
+    """token file to write, with a manifest beside it"""
     text: OptionalString = None
     """a text to encode, instead of files"""
     special: SpecialPolicy = "allow"
     """special tokens in the text: allow (encode as special), ignore (as plain text), or refuse"""
     end_of_document: OptionalString = None
-    """a special token to write after each file or record"""
+    """special token to add after each file or record"""
     workers: OptionalInt = None
-    """number of threads; all cores by default"""
+    """number of threads; None: all cores"""
     field: str = "text"
-    """field or column that has the text in JSON lines and Parquet"""
+    """field that holds the text in JSON lines and Parquet"""
     errors: Errors = "strict"
-    """where text is not UTF-8: strict stops, replace reads U+FFFD"""
+    """invalid UTF-8: stop (strict), or read U+FFFD (replace)"""
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
             raise ConfigError(f"--workers {self.workers} is too few", hint="give 1 or more")
         if self.files and self.text is not None:
-            raise ConfigError("files and --text were given", hint="give one of them")
+            raise ConfigError("both files and --text are given", hint="give one of them")
         if self.files and self.out is None:
             raise ConfigError(
                 "--out is missing",
                 hint="say where the token file goes, or pipe one text in to see its ids",
             )
         if self.out is not None and not self.files:
-            raise ConfigError("--out is for files, but none were given", hint="name them before it")
+            raise ConfigError("--out is for files, but none are given", hint="name them before it")
 
 
 def run(options: Options) -> None:
@@ -84,7 +84,7 @@ def run(options: Options) -> None:
 
 
 def _refuse_other_files(out: Path) -> None:
-    """A token file may be replaced; any other file was surely not meant."""
+    """A token file may be replaced; any other file may not."""
     from trafo.tokenizer.token_files.token_file import manifest_path
 
     if out.exists() and not manifest_path(out).exists():
@@ -145,9 +145,7 @@ def _texts(options: Options) -> Iterator[str]:
     if options.text is not None:
         return iter([options.text])
     if is_interactive():
-        raise InputError(
-            "there is no text", hint="give --text, pipe text in, or give files and --out"
-        )
+        raise InputError("no text given", hint="give --text, pipe text in, or give files and --out")
     return stdin_text(options.errors)
 
 

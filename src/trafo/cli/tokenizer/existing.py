@@ -1,4 +1,4 @@
-"""What is already where a tokenizer is to be written, and whether it may be replaced."""
+"""Existing files where a tokenizer is to be written, and whether they may be replaced."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _FILES = ("trafo.json", "tokenizer.json", "vocab.json", "merges.txt")
 def refuse_to_replace(path: Path) -> None:
     """Raise if there is a file, or a folder that holds a tokenizer."""
     if path.is_file() or any((path / name).exists() for name in _FILES):
-        kind = "the file exists" if path.is_file() else "has a tokenizer"
+        what = "the file already exists" if path.is_file() else "already has a tokenizer"
         raise StorageError(
-            f"{kind} already", where=str(path), hint="--overwrite replaces it, or give another name"
+            what, where=str(path), hint="--overwrite replaces it, or give another name"
         )
 
 
 def refuse_other_training(folder: Path, facts: Mapping[str, Any]) -> None:
     """Raise if the folder's tokenizer was not trained as `facts` says, but for its size.
 
-    What an interrupted training left does not prevent the same training.
+    The counts of an interrupted training do not stand in the way of the same training.
     """
     from trafo.tokenizer.formats.load import load_training_facts
 

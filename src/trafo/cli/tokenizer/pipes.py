@@ -1,4 +1,4 @@
-"""Text and numbers through stdin and stdout, as they come, always UTF-8."""
+"""Text from stdin and to stdout, as a stream, always UTF-8."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _READ_SIZE = 1 << 16  # bytes
 
 
 def stdin_text(errors: Literal["strict", "replace"] = "strict") -> Iterator[str]:
-    """What is piped in, with its line ends unchanged."""
+    """The text on stdin, with its line ends unchanged."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors)
     offset = 0
     while True:
@@ -34,7 +34,7 @@ def stdin_text(errors: Literal["strict", "replace"] = "strict") -> Iterator[str]
 
 
 def is_interactive() -> bool:
-    """Whether nothing is piped in, so that waiting for stdin would look like hanging."""
+    """Whether nothing is piped in: waiting for stdin would look like hanging."""
     return sys.stdin is None or sys.stdin.isatty()
 
 

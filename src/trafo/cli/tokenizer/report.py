@@ -1,4 +1,4 @@
-"""`trafo tokenizer report`: what a tokenizer does to a text."""
+"""`trafo tokenizer report`: how a tokenizer encodes a text."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Options:
     compare: OptionalPath = None
     """second tokenizer, to compare side by side"""
     show: int = 0
-    """show the tokens of this many characters of the text, coloured"""
+    """show the tokens of the first N characters of the text, coloured"""
     top: int = 10
     """how many of the longest and of the most frequent tokens to list"""
     json: bool = False
-    """print everything as JSON"""
+    """print JSON instead of tables"""
     field: str = "text"
-    """field or column that has the text in JSON lines and Parquet"""
+    """field that holds the text in JSON lines and Parquet"""
     errors: Errors = "strict"
-    """where text is not UTF-8: strict stops, replace reads U+FFFD"""
+    """invalid UTF-8: stop (strict), or read U+FFFD (replace)"""
 
     def __post_init__(self) -> None:
         for flag, value in (("--show", self.show), ("--top", self.top)):

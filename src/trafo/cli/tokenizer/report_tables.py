@@ -1,4 +1,4 @@
-"""`Report` -> the tables that a terminal shows, in at most 80 columns."""
+"""`Report` -> tables for the terminal, at most 80 columns wide."""
 
 from __future__ import annotations
 

@@ -28,19 +28,19 @@ class Options:
     out: Path
     """folder to write the tokenizer to"""
     special_tokens: Strings = ("<|endoftext|>",)
-    """special tokens, never split, such as the one between documents"""
+    """special tokens, never split or merged, such as the end of a document"""
     pattern: str = "gpt2"
     """pre-tokenization: gpt2, gpt4, gpt4o, llama3, whitespace, none, or a regular expression"""
     workers: OptionalInt = None
-    """number of threads; all cores by default"""
+    """number of threads; None: all cores"""
     max_memory: OptionalString = None
     """memory limit for training, beyond the program itself, such as 2GB"""
     field: str = "text"
-    """field or column that has the text in JSON lines and Parquet"""
+    """field that holds the text in JSON lines and Parquet"""
     errors: Errors = "strict"
-    """where text is not UTF-8: strict stops, replace reads U+FFFD"""
+    """invalid UTF-8: stop (strict), or read U+FFFD (replace)"""
     overwrite: bool = False
-    """replace a tokenizer that was trained from something else"""
+    """replace a tokenizer that was trained differently"""
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
@@ -48,7 +48,7 @@ class Options:
 
 
 def run(options: Options) -> None:
-    """Train, save, and say how it went."""
+    """Train, save, and print a summary."""
     from trafo.cli.tokenizer.training_summary import training_summary
     from trafo.runtime.console import show
     from trafo.tokenizer import open_inputs
@@ -92,7 +92,7 @@ def train(options: Options, inputs: Inputs) -> Training:
 
 
 def _learned(training: Training) -> dict[str, int]:
-    """Only what does not change from run to run, so that the folder does not either."""
+    """Only what is the same in every run, so that the folder is too."""
     return {
         "num_bytes": training.num_bytes,
         "num_words": training.num_words,

@@ -20,7 +20,7 @@ _SAMPLE = 4_000_000  # characters
 def training_summary(
     training: Training, vocab_size: int, inputs: Inputs, *, resumed: bool
 ) -> Table:
-    """`vocab_size` is what was asked for, which a small text may not give."""
+    """Times, rates and sizes; a small text may not give all of the requested `vocab_size`."""
     spec = training.spec
     table = plain_table("lrl")
     for phase, seconds in training.seconds.items():
