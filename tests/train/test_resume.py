@@ -195,7 +195,7 @@ def test_another_text_of_the_same_length_is_noticed(
 def test_another_validation_text_is_noticed(make_config: MakeConfig, tmp_path: Path) -> None:
     text = tmp_path / "own.txt"
     text.write_text("one two three " * 500)
-    config = make_config(data__validation=(str(text),))
+    config = make_config(validation=(str(text),))
     start.train(config)
     text.write_text("two one three " * 500)
     with pytest.raises(InputError, match="another validation text"):

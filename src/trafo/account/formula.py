@@ -16,7 +16,9 @@ def training_flops(config: TransformerLMConfig | GPT2Config, seq: int, batch_siz
     d_kv = (getattr(config, "num_kv_heads", None) or config.num_heads) * config.d_head
     matrices = 3 if getattr(config, "feed_forward", None) == "swiglu" else 2
     layer = 2 * d_model * (d_q + d_kv) + matrices * d_model * config.feed_forward_size
-    pairs = _pairs(seq, getattr(config, "window", None))
+    # With dropout attention computes all weights, also those outside of a window.
+    window = None if config.dropout else getattr(config, "window", None)
+    pairs = _pairs(seq, window)
     weights = layers * layer + d_model * config.vocab_size
     return 3 * batch_size * (2 * seq * weights + layers * 4 * pairs * d_q)
 

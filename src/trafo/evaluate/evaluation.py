@@ -15,6 +15,7 @@ from trafo.errors import InputError
 from trafo.evaluate.windows import Window, batches, spread, windows
 from trafo.fast import head_loss
 from trafo.models import CausalLM
+from trafo.models.evaluating import evaluating
 from trafo.optim import bits_per_byte, perplexity
 
 
@@ -65,9 +66,7 @@ def evaluate_ids(
     if max_tokens is not None:
         chosen = spread(chosen, max_tokens)
     total, num_bytes = 0.0, 0
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for batch in batches(chosen, batch_size):
             nats, targets = _evaluate_batch(model, tokens, batch)
             total += nats
@@ -75,8 +74,6 @@ def evaluate_ids(
                 num_bytes += int(byte_lengths[targets].sum())
             if advance is not None:
                 advance(targets.size)
-    finally:
-        model.train(was_training)
     counted = sum(window.counted for window in chosen)
     return Evaluation(total, counted, None if byte_lengths is None else num_bytes)
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from trafo.data.pair_batches import EncodedPairs, PairBatch
 from trafo.evaluate.evaluation import Evaluation
+from trafo.models.evaluating import evaluating
 from trafo.models.translator import Translator
 from trafo.optim import cross_entropy
 
@@ -24,17 +25,13 @@ def evaluate_pairs(
     """The loss of all targets, or of about `max_tokens` of them, evenly over the pairs."""
     rows = _spread(pairs, max_tokens)
     total, num_tokens, num_bytes = 0.0, 0, 0
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for batch in pairs.in_batches(rows, _BATCH_TOKENS):
             total += _summed_loss(model, pairs.batch(batch), pairs.padding_id)
             for row in batch:
                 targets = pairs.target[row]
                 num_tokens += len(targets)
                 num_bytes += 0 if byte_lengths is None else int(byte_lengths[targets].sum())
-    finally:
-        model.train(was_training)
     return Evaluation(total, num_tokens, None if byte_lengths is None else num_bytes)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from trafo.checkpoint.model_tokenizer import markers_of
 from trafo.errors import InputError
 from trafo.models import CausalLM, record_attention
+from trafo.models.evaluating import evaluating
 from trafo.tokenizer.tokenizer import Tokenizer
 
 
@@ -30,12 +31,7 @@ def attention(model: CausalLM, tokenizer: Tokenizer, text: str) -> Attention:
     ids = [*([] if begin is None else [begin]), *tokenizer.encode(text)]
     if not ids:
         raise InputError("the text is empty", hint="give at least one character")
-    was_training = model.training
-    model.eval()
-    try:
-        with record_attention(model) as recorded:
-            model(torch.tensor([ids], device=model.head_weight.device))
-    finally:
-        model.train(was_training)
+    with evaluating(model), record_attention(model) as recorded:
+        model(torch.tensor([ids], device=model.head_weight.device))
     tokens = [tokenizer.vocab.get(i, b"").decode(errors="replace") for i in ids]
     return Attention(tokens, torch.cat([weights for (weights,) in recorded.values()]))

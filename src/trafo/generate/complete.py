@@ -15,6 +15,7 @@ from trafo.generate.decode import Decoding, vocab_size
 from trafo.generate.sampling import Token
 from trafo.generate.text_stream import TextStream
 from trafo.models import CausalLM
+from trafo.models.evaluating import evaluating
 from trafo.tokenizer import END_OF_TEXT, Tokenizer
 
 FinishReason = Literal["stop", "length", "end"]
@@ -165,9 +166,7 @@ def _pieces(
     ends: frozenset[int],
     vocab: dict[int, bytes],
 ) -> Iterator[Piece]:
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         decoding = Decoding(model, prompts, config)
         texts = [TextStream(vocab, config.stop) for _ in decoding.rows]
         for number in range(1, config.max_new_tokens + 1):
@@ -179,8 +178,6 @@ def _pieces(
             decoding.drop({piece.row for piece in pieces if piece.finish_reason})
             if not decoding.rows:
                 return
-    finally:
-        model.train(was_training)
 
 
 def _piece(row: int, token: Token, text: TextStream, ends: frozenset[int], is_last: bool) -> Piece:

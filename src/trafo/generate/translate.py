@@ -10,6 +10,7 @@ from trafo.data.pairs import PADDING_CHARACTER
 from trafo.errors import InputError
 from trafo.generate.beam import beam_search_all
 from trafo.generate.beam_config import BeamConfig
+from trafo.models.evaluating import evaluating
 from trafo.models.translator import Translator
 
 
@@ -39,12 +40,8 @@ def translate(
     clean = [sentence.replace(PADDING_CHARACTER, "").strip() for sentence in sentences]
     places = [place for place, sentence in enumerate(clean) if sentence]
     sources = source_ids(model, tokenizer, clean, places)
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         found = beam_search_all(model, sources, tokenizer.end, config, advance=advance)
-    finally:
-        model.train(was_training)
     results = [[Translation("", 0.0, 0.0, ())] for _ in sentences]
     for place, hypotheses in zip(places, found, strict=True):
         results[place] = [

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from trafo.models.validate import require, require_choice, require_dropout, require_positive
+from trafo.errors import require, require_choice
+from trafo.models.validate import require_dropout, require_positive
 from trafo.nn import check_heads
 
 Placement = Literal["post", "pre"]
@@ -56,9 +57,9 @@ class EncoderDecoderConfig:
         require_positive(self, (*sizes, *layers))
         check_heads(self.d_model, self.num_heads, None)
         require(self.d_model % 2 == 0, f"d_model is {self.d_model}, odd", "sinusoids come in pairs")
-        require_choice(self, "activation", get_args(ActivationChoice))
-        require_choice(self, "norm_placement", get_args(Placement))
-        require_choice(self, "shared_embeddings", get_args(SharedEmbeddings))
+        require_choice(get_args(ActivationChoice), activation=self.activation)
+        require_choice(get_args(Placement), norm_placement=self.norm_placement)
+        require_choice(get_args(SharedEmbeddings), shared_embeddings=self.shared_embeddings)
         require_dropout(self.dropout)
         same = self.source_vocab_size == self.target_vocab_size
         require(

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import torch
 
+from trafo.errors import require
 from trafo.models.block import TransformerBlock
 from trafo.models.causal_lm import CausalLM
-from trafo.models.validate import require, require_dropout, require_positive
+from trafo.models.validate import require_dropout, require_positive
 from trafo.nn import (
     Embedding,
     FeedForward,

@@ -12,7 +12,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import Module
 
-from trafo.models.validate import require, require_dropout, require_positive
+from trafo.errors import require
+from trafo.models.validate import require_dropout, require_positive
 from trafo.nn import AdditiveAttention, Dropout, Embedding, GRUCell, Linear, length_mask, run_gru
 
 

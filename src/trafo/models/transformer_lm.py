@@ -12,9 +12,10 @@ from typing import Any, Literal, get_args
 import torch
 from torch.nn import Module
 
+from trafo.errors import require, require_choice
 from trafo.models.block import TransformerBlock
 from trafo.models.causal_lm import CausalLM
-from trafo.models.validate import require, require_choice, require_dropout, require_positive
+from trafo.models.validate import require_dropout, require_positive
 from trafo.nn import (
     Embedding,
     FeedForward,
@@ -105,11 +106,11 @@ class TransformerLMConfig:
         optional = ("d_ff", "num_kv_heads", "head_size", "window", "rope_original_context")
         require_positive(self, (*sizes, *optional))
         check_heads(self.d_model, self.num_heads, self.num_kv_heads, self.head_size)
-        require_choice(self, "norm_placement", get_args(NormPlacement))
-        require_choice(self, "norm", get_args(NormName))
-        require_choice(self, "positions", get_args(PositionsName))
-        require_choice(self, "rope_scaling", get_args(RopeScalingName))
-        require_choice(self, "feed_forward", get_args(FeedForwardName))
+        require_choice(get_args(NormPlacement), norm_placement=self.norm_placement)
+        require_choice(get_args(NormName), norm=self.norm)
+        require_choice(get_args(PositionsName), positions=self.positions)
+        require_choice(get_args(RopeScalingName), rope_scaling=self.rope_scaling)
+        require_choice(get_args(FeedForwardName), feed_forward=self.feed_forward)
         require_dropout(self.dropout)
         require(self.rope_theta > 0, f"rope_theta is {self.rope_theta}", "it must be above 0")
         require(self.rope_factor > 0, f"rope_factor is {self.rope_factor}", "it must be above 0")

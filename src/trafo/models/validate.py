@@ -5,25 +5,12 @@ from typing import Any
 
 from torch import Tensor
 
-from trafo.errors import ConfigError, InputError
-
-
-def require(fits: bool, what: str, hint: str | None = None) -> None:
-    if not fits:
-        raise ConfigError(what, hint=hint)
+from trafo.errors import InputError, require, require_at_least
 
 
 def require_positive(config: Any, names: Iterable[str]) -> None:
     """Each named field is a whole number of at least 1 (or None, where the field allows it)."""
-    for name in names:
-        value = getattr(config, name)
-        require(value is None or value >= 1, f"{name} is {value}", "it must be at least 1")
-
-
-def require_choice(config: Any, name: str, choices: Iterable[str]) -> None:
-    value = getattr(config, name)
-    known = tuple(choices)
-    require(value in known, f"{name} is {value!r}", f"choose one of {', '.join(known)}")
+    require_at_least(1, **{name: getattr(config, name) for name in names})
 
 
 def require_dropout(dropout: float) -> None:

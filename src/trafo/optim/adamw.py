@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from trafo.errors import require
 from trafo.optim.optimizer import PerParameterOptimizer
 from trafo.optim.sharded import local
-from trafo.optim.validate import require
 
 # Elements per block: its parameter, gradient, moments and root fit into the cache together.
 BLOCK_NUMBERS = 2**18
@@ -35,10 +35,14 @@ class AdamW(PerParameterOptimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.01,
     ) -> None:
-        require(lr >= 0, "lr", lr, "at least 0")
-        require(all(0 <= beta < 1 for beta in betas), "betas", betas, "at least 0 and below 1")
-        require(eps >= 0, "eps", eps, "at least 0")
-        require(weight_decay >= 0, "weight_decay", weight_decay, "at least 0")
+        require(lr >= 0, f"lr is {lr!r}", "it must be at least 0")
+        require(
+            all(0 <= beta < 1 for beta in betas),
+            f"betas is {betas!r}",
+            "it must be at least 0 and below 1",
+        )
+        require(eps >= 0, f"eps is {eps!r}", "it must be at least 0")
+        require(weight_decay >= 0, f"weight_decay is {weight_decay!r}", "it must be at least 0")
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, defaults)
 

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from trafo.errors import require
 from trafo.optim.sharded import local, whole
-from trafo.optim.validate import require
 
 
 @torch.no_grad()
 def clip_gradients(parameters: Iterable[Tensor], max_l2_norm: float, eps: float = 1e-6) -> Tensor:
     """Clip in place; returns the global norm before clipping."""
-    require(max_l2_norm > 0, "max_l2_norm", max_l2_norm, "above 0")
+    require(max_l2_norm > 0, f"max_l2_norm is {max_l2_norm!r}", "it must be above 0")
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
         return torch.zeros(())

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
+from trafo.errors import require
 from trafo.optim.adamw import AdamW
 from trafo.optim.muon import Muon
 from trafo.optim.schedule import (
@@ -18,7 +19,6 @@ from trafo.optim.schedule import (
     warmup_stable_decay,
 )
 from trafo.optim.sgd import SGD
-from trafo.optim.validate import require
 
 OptimizerName = Literal["adamw", "muon", "sgd"]
 ScheduleName = Literal["cosine", "linear", "inverse-square-root", "constant"]
@@ -40,12 +40,11 @@ class ScheduleConfig:
     def __post_init__(self) -> None:
         for name in ("warmup", "floor", "decay"):
             value = getattr(self, name)
-            require(0 <= value <= 1, f"schedule.{name}", value, "from 0 to 1")
+            require(0 <= value <= 1, f"schedule.{name} is {value!r}", "it must be from 0 to 1")
         require(
             self.name != "linear" or self.warmup + self.decay <= 1,
-            "schedule.warmup + schedule.decay",
-            self.warmup + self.decay,
-            "at most 1",
+            f"schedule.warmup + schedule.decay is {self.warmup + self.decay!r}",
+            "it must be at most 1",
         )
 
     def factor(self, step: int, steps: int, d_model: int) -> float:
@@ -90,16 +89,28 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         require(
-            self.name in get_args(OptimizerName), "optimizer.name", self.name, "adamw, muon, sgd"
+            self.name in get_args(OptimizerName),
+            f"optimizer.name is {self.name!r}",
+            "it must be adamw, muon, sgd",
         )
         for name in ("lr", "embedding_lr", "head_lr", "muon_lr", "eps", "weight_decay"):
             value = getattr(self, name)
-            require(value is None or value >= 0, f"optimizer.{name}", value, "at least 0")
+            require(
+                value is None or value >= 0,
+                f"optimizer.{name} is {value!r}",
+                "it must be at least 0",
+            )
         for name, shares in (("betas", self.betas), ("muon_momentum", (self.muon_momentum,))):
             is_right = all(0 <= share < 1 for share in shares)
-            require(is_right, f"optimizer.{name}", getattr(self, name), "at least 0 and below 1")
+            require(
+                is_right,
+                f"optimizer.{name} is {getattr(self, name)!r}",
+                "it must be at least 0 and below 1",
+            )
         norm = self.max_grad_norm
-        require(norm is None or norm > 0, "optimizer.max_grad_norm", norm, "above 0")
+        require(
+            norm is None or norm > 0, f"optimizer.max_grad_norm is {norm!r}", "it must be above 0"
+        )
 
 
 def build_optimizers(model: Module, config: OptimizerConfig) -> list[Optimizer]:

@@ -22,9 +22,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from trafo.errors import require
 from trafo.optim.optimizer import PerParameterOptimizer
 from trafo.optim.sharded import local, local_part_of, whole
-from trafo.optim.validate import require
 
 # The slope at 0 is as steep as it can be while all values end up between about 0.7 and 1.2.
 _A, _B, _C = 3.4445, -4.7750, 2.0315
@@ -59,15 +59,19 @@ class Muon(PerParameterOptimizer):
         weight_decay: float = 0.0,
         steps: int = 5,
     ) -> None:
-        require(lr >= 0, "lr", lr, "at least 0")
-        require(0 <= momentum < 1, "momentum", momentum, "at least 0 and below 1")
-        require(weight_decay >= 0, "weight_decay", weight_decay, "at least 0")
-        require(steps >= 1, "steps", steps, "at least 1")
+        require(lr >= 0, f"lr is {lr!r}", "it must be at least 0")
+        require(0 <= momentum < 1, f"momentum is {momentum!r}", "it must be at least 0 and below 1")
+        require(weight_decay >= 0, f"weight_decay is {weight_decay!r}", "it must be at least 0")
+        require(steps >= 1, f"steps is {steps!r}", "it must be at least 1")
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "steps": steps}
         super().__init__(params, defaults)
         for group in self.param_groups:
             for parameter in group["params"]:
-                require(parameter.ndim == 2, "a parameter's shape", tuple(parameter.shape), "2-D")
+                require(
+                    parameter.ndim == 2,
+                    f"a parameter's shape is {tuple(parameter.shape)!r}",
+                    "it must be 2-D",
+                )
 
     def update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         """One Muon step."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from trafo.optim.validate import require
+from trafo.errors import require
 
 
 def constant(t: int, lr: float) -> float:
@@ -16,7 +16,11 @@ def warmup_cosine(
     t: int, max_lr: float, min_lr: float, warmup_steps: int, cosine_steps: int
 ) -> float:
     """Linear warm-up to max_lr at `warmup_steps`, cosine decay to min_lr at `cosine_steps`."""
-    require(0 <= warmup_steps <= cosine_steps, "warmup_steps", warmup_steps, "0 to cosine_steps")
+    require(
+        0 <= warmup_steps <= cosine_steps,
+        f"warmup_steps is {warmup_steps!r}",
+        "it must be 0 to cosine_steps",
+    )
     if t < warmup_steps:
         return max_lr * t / warmup_steps
     if t >= cosine_steps:
@@ -30,7 +34,7 @@ def inverse_square_root(t: int, d_model: int, warmup_steps: int, scale: float = 
 
     Step 0 has the learning rate of t = 1.
     """
-    require(warmup_steps >= 1, "warmup_steps", warmup_steps, "at least 1")
+    require(warmup_steps >= 1, f"warmup_steps is {warmup_steps!r}", "it must be at least 1")
     t = max(t, 1)
     rate: float = scale * d_model**-0.5 * min(t**-0.5, t * warmup_steps**-1.5)
     return rate
@@ -42,9 +46,8 @@ def warmup_stable_decay(
     """WSD: linear warm-up to max_lr, constant, then linear decay to zero at `total_steps`."""
     require(
         0 <= warmup_steps <= total_steps - decay_steps,
-        "warmup_steps",
-        warmup_steps,
-        "0 to total_steps - decay_steps",
+        f"warmup_steps is {warmup_steps!r}",
+        "it must be 0 to total_steps - decay_steps",
     )
     if t < warmup_steps:
         return max_lr * t / warmup_steps

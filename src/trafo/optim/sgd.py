@@ -11,15 +11,15 @@ from typing import Any
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from trafo.errors import require
 from trafo.optim.optimizer import PerParameterOptimizer
-from trafo.optim.validate import require
 
 
 class SGD(PerParameterOptimizer):
     """SGD without momentum; t counts the steps of each parameter."""
 
     def __init__(self, params: ParamsT, lr: float = 1e-3) -> None:
-        require(lr >= 0, "lr", lr, "at least 0")
+        require(lr >= 0, f"lr is {lr!r}", "it must be at least 0")
         super().__init__(params, {"lr": lr})
 
     def update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
