@@ -177,9 +177,9 @@ def test_a_begin_token_is_added_once(chat_tokenizer):
 
 
 def test_one_string_is_no_list_of_strings(tiny, bytes_tokenizer):
-    with pytest.raises(InputError, match=r"prompts come as a list; write \['abc'\]"):
+    with pytest.raises(InputError, match=r"prompts must be a list; write \['abc'\]"):
         generate(tiny(), bytes_tokenizer, "abc")
-    with pytest.raises(InputError, match="a prompt is a list; give text"):
+    with pytest.raises(InputError, match="a prompt has type list; it must be a string"):
         generate(tiny(), bytes_tokenizer, [["abc"]])
     with pytest.raises(ConfigError, match="stop is 'END'; it must be a list of strings"):
         GenerationConfig(stop="END")
@@ -204,7 +204,7 @@ def test_wrong_tokenizers_and_tokens(tiny, bytes_tokenizer):
         generate(tiny(vocab_size=100), bytes_tokenizer, ["a"])
     with pytest.raises(InputError, match="no special token '</s>'; its special tokens"):
         generate(tiny(), bytes_tokenizer, ["a"], GenerationConfig(end_token="</s>"))
-    with pytest.raises(ConfigError, match="one text streams at a time"):
+    with pytest.raises(ConfigError, match="only one text can be streamed"):
         stream_text(tiny(), bytes_tokenizer, "a", GenerationConfig(num_samples=2))
 
 

@@ -1,4 +1,4 @@
-"""How good a model is, in numbers: loss, perplexity, bits per byte; BLEU and chrF of translations.
+"""Metrics: loss, perplexity, bits per byte; BLEU and chrF of translations.
 
 The scores of text (`bleu`, `chrf`, `corpus`) import no torch.
 """

@@ -1,10 +1,10 @@
-"""BLEU (Papineni et al., 2002): how many n-grams of a translation are in its references.
+"""BLEU (Papineni et al., 2002): modified n-gram precision with a brevity penalty.
 
 BLEU = BP * exp(mean of log p_n over n = 1..4)
-p_n  = matching n-grams / n-grams of the hypotheses; one matches at most as often as a single
-       reference has it (clipping)
-BP   = 1 if the hypotheses are at least as long as the references, else exp(1 - r / h), where r
-       counts of each sentence's references the one closest in length (brevity penalty)
+p_n  = clipped matches / n-grams of the hypotheses; an n-gram matches at most as often as it
+       occurs in a single reference
+BP   = 1 if h >= r, else exp(1 - r / h): brevity penalty; h is the length of the hypotheses, r that
+       of the references, of each sentence the one closest in length
 
 Equal to sacreBLEU (Post, 2018) with its default smoothing: the k-th order without any match counts
 1 / 2^k matches.
@@ -35,14 +35,14 @@ _DASH_AFTER_DIGIT = re.compile(r"([0-9])-")
 
 @dataclass(frozen=True)
 class Bleu:
-    """BLEU of four orders over a corpus."""
+    """Corpus BLEU with n-grams up to 4."""
 
     lowercase: bool = False
     tokenize: Tokenization = "13a"
     name = "BLEU"
 
     def statistics(self, hypothesis: str, references: Sequence[str]) -> list[int]:
-        """Lengths of hypothesis and reference, then matches and n-grams of each order."""
+        """Lengths of hypothesis and reference, then n-gram matches and totals of each order."""
         words = self._words(hypothesis)
         others = [self._words(reference) for reference in references]
         closest = min(map(len, others), key=lambda length: (abs(length - len(words)), length))
@@ -57,7 +57,7 @@ class Bleu:
         return [len(words), closest, *matches, *totals]
 
     def score(self, statistics: Sequence[int]) -> float:
-        """From the sums over all sentences."""
+        """BLEU, 0 to 100, from the statistics summed over all sentences."""
         ours, theirs, *counts = statistics
         matches, totals = counts[: len(ORDERS)], counts[len(ORDERS) :]
         if not any(matches) or not all(totals):
@@ -71,7 +71,7 @@ class Bleu:
         return brevity * math.exp(sum(map(math.log, precisions)) / len(precisions))
 
     def signature(self, num_references: int) -> str:
-        """In sacreBLEU's format, with our name as the version."""
+        """Signature in sacreBLEU's format, with our name as the version."""
         case = "lc" if self.lowercase else "mixed"
         return (
             f"nrefs:{num_references}|case:{case}|eff:no|tok:{self.tokenize}|smooth:exp"

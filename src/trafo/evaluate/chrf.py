@@ -1,4 +1,4 @@
-"""chrF (Popović, 2015): F-score of character n-grams, so that a near miss of a word counts.
+"""chrF (Popović, 2015): character n-gram F-score; words that are partly right count.
 
 F = (1 + b^2) P R / (b^2 P + R) with b = 2: recall weighs more. P and R are the mean precision and
 recall over n = 1..6, of the orders that both sides have. White space does not count. Of several
@@ -19,7 +19,7 @@ _FACTOR = 2**2
 
 @dataclass(frozen=True)
 class Chrf:
-    """chrF2 over a corpus."""
+    """Corpus chrF2."""
 
     lowercase: bool = False
     name = "chrF2"
@@ -31,7 +31,7 @@ class Chrf:
         return max(others, key=self.score)
 
     def score(self, statistics: Sequence[int]) -> float:
-        """From the sums over all sentences."""
+        """chrF2, 0 to 100, from the statistics summed over all sentences."""
         precision = recall = 0.0
         orders = 0
         for start in range(0, len(statistics), 3):
@@ -46,7 +46,7 @@ class Chrf:
         return 100 * ((1 + _FACTOR) * precision * recall / (_FACTOR * precision + recall))
 
     def signature(self, num_references: int) -> str:
-        """In sacreBLEU's format, with our name as the version."""
+        """Signature in sacreBLEU's format, with our name as the version."""
         case = "lc" if self.lowercase else "mixed"
         return (
             f"nrefs:{num_references}|case:{case}|eff:yes|nc:{ORDERS[-1]}|nw:0|space:no"

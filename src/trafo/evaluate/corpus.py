@@ -1,8 +1,7 @@
-"""Scores of a whole corpus from counts of its sentences, and whether two systems really differ.
+"""Corpus scores from sentence statistics, and significance by paired bootstrap resampling.
 
-A metric turns each sentence into counts; a corpus is scored from their sums, not from the mean of
-its sentences' scores. So the score of a resampled corpus costs a sum, which is what bootstrap
-resampling needs (Koehn, 2004).
+A metric computes counts for each sentence; a corpus is scored from their sums, not from the mean of
+sentence scores. So the score of a resampled corpus costs only a sum (Koehn, 2004).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Comparison:
     means: tuple[float, float]
     """over the resampled corpora"""
     intervals: tuple[float, float]
-    """half the width of the 95 % interval around each mean"""
+    """half the width of the 95 % confidence interval around each mean"""
     p_value: float
     """how likely a difference this large is by chance"""
 
@@ -62,7 +61,7 @@ def ngrams(items: Sequence[Item], n: int) -> Counter[tuple[Item, ...]]:
 def corpus_score(
     metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 ) -> float:
-    """`references` are one or more whole translations, each aligned with the hypotheses."""
+    """Corpus score; `references` holds one or more whole translations, line by line."""
     statistics = corpus_statistics(metric, hypotheses, references)
     return metric.score(statistics.sum(axis=0).tolist())
 
@@ -112,7 +111,7 @@ def paired_bootstrap(
 
 
 def _half_width(scores: NDArray[np.float64]) -> float:
-    """Of the interval that is left when 2.5 % of the scores are cut off at both ends."""
+    """Half the width of the 95 % interval: 2.5 % of the scores are cut off at each end."""
     cut = len(scores) // 40
     in_order = np.sort(scores)
     return float(in_order[len(scores) - cut - 1] - in_order[cut]) / 2

@@ -1,7 +1,7 @@
-"""Ids -> how surprised a model is by them: loss, perplexity, bits per byte.
+"""Ids -> cross-entropy loss, perplexity and bits per byte of a model.
 
 loss = mean of -log p(id | ids before it in its window); perplexity = exp(loss);
-bits per byte = sum of -log2 p over all ids / bytes of text that they stand for.
+bits per byte = sum of -log2 p over all ids / bytes of the text.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from trafo.optim import bits_per_byte, perplexity
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The sums over all predicted ids, and what follows from them."""
+    """Sums over all predicted ids, and the metrics computed from them."""
 
     total_nats: float
     num_tokens: int
@@ -29,16 +29,17 @@ class Evaluation:
 
     @property
     def loss(self) -> float:
-        """Nats per token."""
+        """Cross-entropy in nats per token."""
         return self.total_nats / self.num_tokens
 
     @property
     def perplexity(self) -> float:
+        """exp(loss)."""
         return perplexity(self.loss)
 
     @property
     def bits_per_byte(self) -> float | None:
-        """None where the number of bytes is unknown, or there are none."""
+        """None if the number of bytes is unknown or 0."""
         return bits_per_byte(self.total_nats, self.num_bytes) if self.num_bytes else None
 
 
@@ -55,9 +56,9 @@ def evaluate_ids(
 ) -> Evaluation:
     """Predict every id but the first once, in windows of `context_length` (the model's) ids.
 
-    A `stride` smaller than the context gives each prediction more to go by, at more cost.
-    `max_tokens` evaluates about so many predictions, in windows spread evenly over the ids.
-    `advance` is called with the number of ids predicted, as they are.
+    A `stride` smaller than the context gives each prediction more context, at a higher cost.
+    `max_tokens` limits the predictions, in windows spread evenly over the ids.
+    `advance` is called after each batch with its number of predictions.
     """
     tokens = np.asarray(ids)
     longest = model.context_length

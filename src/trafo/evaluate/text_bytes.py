@@ -1,7 +1,7 @@
-"""How many bytes of text each id stands for: what makes losses of different vocabularies compare.
+"""Bytes of text per token id, for bits per byte: comparable across vocabularies.
 
-Bits per byte divide the loss of all tokens by the bytes of the text. A special token is no text,
-so it counts 0 bytes; that it had to be predicted counts all the same.
+Bits per byte is the loss of all tokens divided by the bytes of the text. A special token has 0
+bytes, but its loss counts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from trafo.tokenizer.tokenizer import Tokenizer
 
 
 def byte_lengths(tokenizer: Tokenizer) -> NDArray[np.int64]:
-    """The bytes of each id, by id; 0 for special tokens and ids that are none."""
+    """Number of bytes of each id; 0 for special tokens and unused ids."""
     lengths = np.zeros(tokenizer.vocab_size, np.int64)
     special = set(tokenizer.special_tokens.values())
     for token_id, token in tokenizer.vocab.items():

@@ -1,4 +1,4 @@
-"""Sentence pairs -> how surprised a translation model is by the targets, given the sources."""
+"""Sentence pairs -> cross-entropy loss of a translation model on the targets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def evaluate_pairs(
     byte_lengths: NDArray[np.int64] | None = None,
     max_tokens: int | None = None,
 ) -> Evaluation:
-    """The loss of all targets, or of about `max_tokens` of them, evenly over the pairs."""
+    """Loss on all targets, or on about `max_tokens` tokens, spread evenly over the pairs."""
     rows = _spread(pairs, max_tokens)
     total, num_tokens, num_bytes = 0.0, 0, 0
     with evaluating(model):
@@ -36,7 +36,7 @@ def evaluate_pairs(
 
 
 def _spread(pairs: EncodedPairs, max_tokens: int | None) -> NDArray[np.int64]:
-    """At least one pair."""
+    """Rows spread evenly over the pairs, at least one."""
     number = len(pairs)
     if max_tokens is not None:
         number = min(number, max(1, round(max_tokens * len(pairs) / pairs.num_targets)))

@@ -1,8 +1,8 @@
 """A long text in windows that fit a model's context: every id but the first is predicted once.
 
-Window k reads the ids from k * stride on, as many as the context holds. The first window counts all
-its predictions. Every later one counts its last `stride`: the others were counted before, and are
-there to give these at least context - stride ids to go by.
+Window k reads the ids from k * stride on, as many as the context holds. All predictions of the
+first window count. Of every later one the last `stride` count: the others were counted before and
+only give context, at least context - stride ids.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trafo.errors import ConfigError, InputError
 
 @dataclass(frozen=True)
 class Window:
-    """Reads ids[start : start + length] and predicts the id after each, but not the first few."""
+    """Predicts the id after each of ids[start : start + length], without the first `skipped`."""
 
     start: int
     length: int
@@ -24,6 +24,7 @@ class Window:
 
     @property
     def counted(self) -> int:
+        """Number of predictions that count."""
         return self.length - self.skipped
 
 
@@ -35,9 +36,7 @@ def windows(num_ids: int, context_length: int, stride: int) -> list[Window]:
         )
     inputs = num_ids - 1  # nothing follows the last id
     if inputs < 1:
-        raise InputError(
-            f"the text has {num_ids} ids", hint="predicting takes at least one and the next"
-        )
+        raise InputError(f"the text has {num_ids} ids", hint="it needs at least two")
     later = -(-max(0, inputs - context_length) // stride)
     return [
         Window(
@@ -50,7 +49,7 @@ def windows(num_ids: int, context_length: int, stride: int) -> list[Window]:
 
 
 def spread(chosen_from: Sequence[Window], max_tokens: int) -> list[Window]:
-    """About `max_tokens` predictions, at least one window, evenly over the text."""
+    """Windows spread evenly over the text: about `max_tokens` predictions, at least one window."""
     if max_tokens < 1:
         raise ConfigError(f"max_tokens is {max_tokens}", hint="it must be at least 1")
     each = max(window.counted for window in chosen_from[-2:])
@@ -59,7 +58,7 @@ def spread(chosen_from: Sequence[Window], max_tokens: int) -> list[Window]:
 
 
 def batches(in_order: Sequence[Window], batch_size: int) -> Iterator[list[Window]]:
-    """Neighbours of one shape, so that no batch needs padding."""
+    """Batches of consecutive windows of one shape, so that none needs padding."""
     if batch_size < 1:
         raise ConfigError(f"batch_size is {batch_size}", hint="it must be at least 1")
     for _, group in groupby(in_order, key=lambda window: (window.length, window.skipped)):

@@ -26,6 +26,7 @@ class FusedAttention(HeadsAttention):
         mask: Bool[Tensor, "#batch #heads #queries #keys"] | None = None,
         slots: Int[Tensor, "batch queries"] | None = None,
     ) -> Float[Tensor, "batch heads queries d_head"]:
+        """As `HeadsAttention.forward`, by the fused kernel."""
         if self.dropout.training and self.dropout.p > 0:
             # The kernel would draw for the whole batch at once, and keeps the weights as well then.
             return super().forward(q, k, v, mask, slots)

@@ -20,6 +20,7 @@ class FastSwiGLU(SwiGLU):
     """SwiGLU with less memory and memory traffic."""
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
+        """As `SwiGLU.forward`."""
         if worth_recomputing():
             inputs = self.w1(x), self.w3(x)
             return recomputed_linear(silu_gate, self.w2.weight, *inputs, steps=_SILU_GATE)
@@ -55,6 +56,7 @@ class FastFeedForward(FeedForward):
     """FeedForward with less memory, for every activation."""
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
+        """As `FeedForward.forward`."""
         if not worth_recomputing():
             return super().forward(x)
         out = recomputed_linear(ACTIVATIONS[self.activation], self.w2.weight, self.w1(x))

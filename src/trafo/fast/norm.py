@@ -16,6 +16,7 @@ class FastRMSNorm(RMSNorm):
     """RMSNorm that remembers its input and gain, nothing in between."""
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
+        """As `RMSNorm.forward`."""
         if not worth_recomputing():
             return super().forward(x)
         function = partial(rms_norm, eps=self.eps)
@@ -26,6 +27,7 @@ class FastLayerNorm(LayerNorm):
     """LayerNorm that remembers its input, gain and shift, nothing in between."""
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
+        """As `LayerNorm.forward`."""
         if not worth_recomputing():
             return super().forward(x)
         return recomputed(partial(layer_norm, eps=self.eps), x, self.weight, self.bias)

@@ -17,6 +17,7 @@ class FastRotaryPositionalEmbedding(RotaryPositionalEmbedding):
         x: Float[Tensor, "... seq d_k"],
         token_positions: Int[Tensor, "... seq"] | None = None,
     ) -> Float[Tensor, "... seq d_k"]:
+        """As `RotaryPositionalEmbedding.forward`."""
         if torch.compiler.is_compiling():
             return super().forward(x, token_positions)
         pairs = rearrange(at_least_float32(x), "... (pair two) -> ... pair two", two=2)

@@ -1,4 +1,4 @@
-"""Model -> ids -> text. The public names, each imported when it is first used: torch takes long."""
+"""Model -> ids -> text. The public names, each imported on first use: importing torch is slow."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Which tokens of a text look at which: the attention weights of every layer and head."""
+"""Attention weights of a text: how much each token attends to each other, by layer and head."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trafo.tokenizer.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Attention:
-    """`weights[layer, head, i, j]` says how much token i takes from token j; rows sum to 1."""
+    """`weights[layer, head, i, j]`: how much token i attends to token j; rows sum to 1."""
 
     tokens: list[str]
     """the text, token by token"""

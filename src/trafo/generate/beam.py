@@ -1,8 +1,8 @@
-"""Beam search for many sentences at once; finds what `beam_reference.py` finds.
+"""Batched beam search; finds what `beam_reference.py` finds.
 
-A batch has a row for each hypothesis: those of a sentence are neighbours. The keys and values of
-the source are computed once; between steps, only rows that go on from another hypothesis than
-their own are copied, and only the tokens that they hold. A sentence leaves when it is done.
+A batch has one row per hypothesis; the rows of a sentence are adjacent. The keys and values of the
+source are computed once. Between steps, only rows that continue another row's hypothesis are
+copied, and only up to their current length. A sentence leaves the batch when it is done.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trafo.models.recurrent import RecurrentCache
 from trafo.models.translator import Translator
 
 BATCH_TOKENS = 1500
-"""source tokens of a batch, about"""
+"""source tokens per batch, about"""
 
 
 def beam_search_all(
@@ -35,7 +35,7 @@ def beam_search_all(
 ) -> list[list[Hypothesis]]:
     """The best translations of each source, best first, in the order of the sources.
 
-    `advance` is called with the number of sentences done, as they are.
+    `advance` is called after each batch with its number of sentences.
     """
     found: list[list[Hypothesis]] = [[] for _ in sources]
     for batch in _batches(sources, batch_tokens):
@@ -48,7 +48,7 @@ def beam_search_all(
 
 
 def _batches(sources: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
-    """Sentences of similar length together, longest first: what does not fit fails at once."""
+    """Batches of similar length, longest first: what does not fit in memory fails at once."""
     batches: list[list[int]] = []
     room = 0
     for index in sorted(range(len(sources)), key=lambda index: -len(sources[index])):
@@ -61,7 +61,7 @@ def _batches(sources: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
 
 
 class _Search:
-    """A batch on its way. Sentence i has the rows i * beam to (i + 1) * beam."""
+    """The search over one batch. Sentence i has the rows i * beam to (i + 1) * beam."""
 
     def __init__(
         self, model: Translator, sources: Sequence[Sequence[int]], end: int, config: BeamConfig
@@ -77,12 +77,12 @@ class _Search:
 
     @torch.inference_mode()
     def run(self) -> list[list[Hypothesis]]:
-        """Search to the end of every sentence."""
+        """Search until every sentence is done."""
         device = self.model.head_weight.device
         rows = [torch.tensor(source).numpy() for source in self.sources]
         self.memory = self.model.encode(padded(rows, self.model.config.padding_id).to(device))
         self.cache = self.model.make_cache(len(rows), max(self.limits))
-        # One hypothesis for each sentence, of which nothing but the start is known.
+        # One hypothesis per sentence: the start token alone.
         self.history = torch.full((len(rows), 1, 1), self.end, device=device)
         self.logprobs = torch.zeros(len(rows), 1, device=device, dtype=torch.float64)
         for length in range(1, max(self.limits) + 1):
@@ -93,7 +93,7 @@ class _Search:
         return self.done
 
     def _grow(self, length: int) -> None:
-        """One token more for every hypothesis; the best of all continuations stay."""
+        """Extend every hypothesis by one token; keep the best continuations."""
         beam = self.config.beam
         logprobs, tokens, parents = self._best(2 * beam)
         ends = tokens == self.end
@@ -144,7 +144,7 @@ class _Search:
                 )
 
     def _follow(self, parents: Int[Tensor, "sentences beam"]) -> None:
-        """Let each row of the cache hold what its hypothesis goes on from."""
+        """Reorder the cache: each row holds the tokens of the hypothesis it continues."""
         sentences, beam = parents.shape
         first = torch.arange(sentences, device=parents.device)[:, None]
         if beam != self._rows_per_sentence:
@@ -155,7 +155,7 @@ class _Search:
         reorder_beams(self.cache, (first * beam + parents).flatten())
 
     def _drop_finished(self, length: int) -> None:
-        """Take out the sentences that are done."""
+        """Remove the sentences that are done."""
         beam = self.config.beam
         stays = []
         for place, sentence in enumerate(self.sentences):
@@ -174,7 +174,7 @@ class _Search:
         self.cache.reorder((places[:, None] * rows + torch.arange(rows)).flatten())
 
     def _rank(self, place: int, sentence: int, length: int) -> None:
-        """Best first; hypotheses without an end only where there are too few others."""
+        """Sort best first; unfinished hypotheses only if there are too few finished ones."""
         found, config = self.done[sentence], self.config
         if len(found) < config.n_best:
             for ids, logprob in zip(
@@ -187,7 +187,7 @@ class _Search:
 
 
 def reorder_beams(cache: DecoderCache | RecurrentCache, rows: Int[Tensor, " rows"]) -> None:
-    """Row i becomes what row `rows[i]`, of the same sentence, was: their source is the same."""
+    """Row i becomes a copy of row `rows[i]` of the same sentence, which has the same source."""
     moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
     if not len(moved):
         return

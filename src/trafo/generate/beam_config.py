@@ -1,4 +1,4 @@
-"""The settings of beam search, and how hypotheses of different lengths compare. No torch here."""
+"""Beam search settings, and length normalization of scores. No torch here."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ class Hypothesis(NamedTuple):
     """A translation, or the beginning of one."""
 
     ids: tuple[int, ...]
-    """the end token, if there is one, included"""
+    """including the end token, if there is one"""
     logprob: float
-    """log-probability of all ids together"""
+    """total log-probability of the ids"""
     score: float
-    """what hypotheses are ranked by at the end: the log-probability, normalized by length"""
+    """log-probability normalized by length; ranks hypotheses at the end"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BeamConfig:
-    """How a translation is searched for."""
+    """Beam search settings."""
 
     beam: int = 5
     """beam size: hypotheses kept at each step; 1 is greedy search"""
     length_penalty: float = 1.0
-    """exponent of the length by which log-probabilities are divided; higher favours longer ones"""
+    """length penalty: exponent of the length normalization; higher favours longer translations"""
     normalization: Normalization = "average"
-    """what the exponent applies to: the length (average), (5 + length) / 6 as in Wu et al. (2016),
-    or nothing (none)"""
+    """length normalization: divide log-probabilities by length (average), by (5 + length) / 6 as in
+    Wu et al. (2016), or not at all (none)"""
     n_best: int = 1
-    """translations per sentence"""
+    """n-best list: translations per sentence"""
     max_ratio: float = 2.0
-    """longest translation: this many times the source's tokens ..."""
+    """maximum length of a translation: max_ratio times the source's tokens, plus max_extra"""
     max_extra: int = 10
-    """... and so many more"""
+    """tokens added to the maximum length, see max_ratio"""
 
     def __post_init__(self) -> None:
         require_at_least(1, beam=self.beam, n_best=self.n_best)
@@ -49,7 +49,7 @@ class BeamConfig:
         require(is_enough, f"n_best {self.n_best} with a beam of {self.beam}", "raise beam")
 
     def score(self, logprob: float, length: int) -> float:
-        """Of a hypothesis with so many tokens, the end token included."""
+        """Score of a hypothesis of `length` tokens, end token included."""
         if self.normalization == "none":
             return logprob
         size: float = length if self.normalization == "average" else (5 + length) / 6
@@ -57,6 +57,6 @@ class BeamConfig:
         return normalized
 
     def most_tokens(self, source_length: int, context_length: int | None = None) -> int:
-        """Longest translation of a source, the end token included."""
+        """Maximum length of a translation, end token included."""
         most = int(self.max_ratio * source_length) + self.max_extra
         return most if context_length is None else min(most, context_length)

@@ -1,8 +1,8 @@
-"""Beam search for one sentence, as slow and plain as it can be: what `beam.py` is held to.
+"""Beam search for one sentence, simple and slow: the reference for `beam.py`.
 
-Each step grows every hypothesis by every token and ranks all by log-probability. Those among the
-first `beam` that end are done; the first `beam` of the others go on. When `beam` hypotheses are
-done, the search is over.
+Each step extends every hypothesis by every token and ranks all by log-probability. Those among the
+first `beam` that end are done; the first `beam` of the others continue. The search stops
+when `beam` hypotheses are done.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def beam_search(
 ) -> list[Hypothesis]:
     """The best translations of a source, best first. `end` also starts the target.
 
-    `steps` receives what was kept at each step: those that are done and those that go on.
+    `steps` receives the finished and the continuing hypotheses of each step.
     """
     padding = model.config.padding_id
     memory = model.encode(torch.tensor([list(source)]))

@@ -1,9 +1,9 @@
-"""The decoding step of a `CausalLM` by compiled kernels: the same wiring, nothing in between.
+"""One decoding step of a `CausalLM` with compiled kernels.
 
-The readable model stays the truth: this reads its parts and its weights (where they are, without a
-copy) and does for one token of each row what the model does; tests hold it to that, for every
-switch. It is for float32 on the CPU, where the time goes into reading weights and into the small
-calls between. Prompts are still read by the model itself, whose products are made for many rows.
+The readable model is the reference: this uses its parts and its weights (in place, without a copy)
+and computes for one token of each row what the model computes; tests compare the two for every
+switch. It is for float32 on the CPU, where the time goes into reading weights and into many small
+calls. Prompts are still read by the model itself, whose matrix products are made for many rows.
 """
 
 from collections.abc import Callable
@@ -37,17 +37,17 @@ from trafo.nn.feed_forward import silu_gate
 
 Rows = Callable[[Floats], Floats]
 
-# Not every threading layer of numba may be entered by two threads at once.
+# Not every threading layer of numba is thread-safe.
 _ONE_AT_A_TIME = Lock()
 
 
 def can_compile(model: CausalLM) -> bool:
-    """Whether the kernels are made for this model's numbers."""
+    """Whether the kernels support this model's dtype and device."""
     return all(p.dtype == torch.float32 and p.device.type == "cpu" for p in model.parameters())
 
 
 class CompiledStep:
-    """Does what `decode_one_token` does. Made anew for each batch: it only points at weights."""
+    """Computes what `decode_one_token` does. Made for each batch: it only refers to weights."""
 
     def __init__(self, model: CausalLM) -> None:
         if not can_compile(model):
@@ -71,7 +71,7 @@ class CompiledStep:
         ids: Int[Tensor, "batch 1"],
         counts: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch vocab"]:
-        """The logits after one id more of each row; rows that rest write beyond the end."""
+        """Logits after one more id per row; rows with count 0 write past the end."""
         with _ONE_AT_A_TIME:
             numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
             slots = np.minimum(cache.lengths.numpy(), cache.capacity)
@@ -137,7 +137,7 @@ class _Attention:
         return self._output(heads.reshape(len(x), -1))
 
     def _place(self, flat: Floats, norm: Rows | None, positions: Ints) -> Floats:
-        """Split into heads, norm, turn."""
+        """Split into heads, normalize, rotate."""
         heads = flat.reshape(len(flat), -1, self._d_head)
         if norm is not None:
             heads = norm(heads.reshape(-1, self._d_head)).reshape(heads.shape)
@@ -158,7 +158,7 @@ def _feed_forward(ffn: Module) -> Rows:
 
 
 def _by_torch(function: Callable[..., Tensor]) -> Callable[..., Floats]:
-    """Functions of single numbers are fast as they are."""
+    """Elementwise functions are fast enough in torch."""
     return lambda *rows: function(*map(torch.from_numpy, rows)).numpy()
 
 
@@ -207,5 +207,5 @@ def _position_table(positions: Module | None) -> Floats | None:
 
 
 def _array(tensor: Tensor) -> Floats:
-    """The same memory."""
+    """A numpy view of the same memory."""
     return np.ascontiguousarray(tensor.detach().numpy())

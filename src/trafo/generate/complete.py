@@ -1,4 +1,4 @@
-"""Prompts -> completions: text in, text out, whole or as it comes.
+"""Prompts -> completions: text in, text out, at once or streamed.
 
 generate(model, tokenizer, ["Once upon a time"], GenerationConfig(temperature=0.8))
 for piece in stream_text(model, tokenizer, "Once upon a time"): ...
@@ -23,7 +23,7 @@ FinishReason = Literal["stop", "length", "end"]
 
 @dataclass(frozen=True)
 class Piece:
-    """What one step adds to a row: maybe text, the token unless it ended the row, maybe the end."""
+    """What one step adds to a row: text, token (None if it ended the row), reason to finish."""
 
     row: int
     text: str
@@ -33,10 +33,9 @@ class Piece:
 
 @dataclass
 class Completion:
-    """One continuation of one prompt; `ids` and `logprobs` are those of the tokens, in order.
+    """One completion of one prompt; `ids` and `logprobs` are those of the tokens, in order.
 
-    The text ends before a stop string, while the tokens include those it was made of. The token
-    that ends a completion is not among them.
+    The text ends before a stop string, but the tokens include it. The end token is not included.
     """
 
     prompt: int
@@ -47,11 +46,12 @@ class Completion:
 
     @property
     def ids(self) -> list[int]:
+        """The ids of the tokens."""
         return [token.id for token in self.tokens]
 
     @property
     def logprobs(self) -> list[float]:
-        """By the model's own distribution; empty unless the config asks for them."""
+        """Under the model's own distribution; empty unless the config asks for them."""
         return [token.logprob for token in self.tokens if token.logprob is not None]
 
 
@@ -61,13 +61,13 @@ def generate(
     prompts: Sequence[str],
     config: GenerationConfig | None = None,
 ) -> list[Completion]:
-    """All samples of the first prompt, then of the second, and so on."""
+    """Completions: all samples of the first prompt, then of the second, and so on."""
     config = config or GenerationConfig()
     return collect(stream(model, tokenizer, prompts, config), len(prompts), config.num_samples)
 
 
 def collect(pieces: Iterator[Piece], num_prompts: int, num_samples: int) -> list[Completion]:
-    """The completions that streamed pieces make up."""
+    """Join streamed pieces into completions."""
     done = [Completion(i, j) for i in range(num_prompts) for j in range(num_samples)]
     for piece in pieces:
         completion = done[piece.row]
@@ -82,11 +82,11 @@ def collect(pieces: Iterator[Piece], num_prompts: int, num_samples: int) -> list
 def stream_text(
     model: CausalLM, tokenizer: Tokenizer, prompt: str, config: GenerationConfig | None = None
 ) -> Iterator[str]:
-    """The text of one completion as it comes: whole characters, nothing of a stop string."""
+    """Stream the text of one completion: whole characters, nothing of a stop string."""
     config = config or GenerationConfig()
     if config.num_samples != 1:
         raise ConfigError(
-            f"num_samples is {config.num_samples}, one text streams at a time",
+            f"num_samples is {config.num_samples}, but only one text can be streamed",
             hint="use `stream` for several",
         )
     return (piece.text for piece in stream(model, tokenizer, [prompt], config) if piece.text)
@@ -95,14 +95,14 @@ def stream_text(
 def stream(
     model: CausalLM, tokenizer: Tokenizer, prompts: Sequence[str], config: GenerationConfig
 ) -> Iterator[Piece]:
-    """The pieces of all rows as they come; row i * num_samples + j is sample j of prompt i."""
+    """Stream the pieces of all rows; row i * num_samples + j is sample j of prompt i."""
     if tokenizer.vocab_size > vocab_size(model):
         raise InputError(
             f"the tokenizer has {tokenizer.vocab_size:,} ids, the model {vocab_size(model):,}",
             hint="use the model's own tokenizer",
         )
     if isinstance(prompts, str):
-        raise InputError("prompts come as a list", hint=f"write [{prompts[:40]!r}]")
+        raise InputError("prompts must be a list", hint=f"write [{prompts[:40]!r}]")
     ids = [encode_prompt(tokenizer, prompt, config) for prompt in prompts]
     if config.ignore_end:
         return _pieces(model, ids, config, frozenset(), tokenizer.vocab)
@@ -118,7 +118,7 @@ def generate_ids(
     *,
     end_id: int | None = None,
 ) -> list[Completion]:
-    """Like `generate`, for ids of any origin: no text, no stop strings."""
+    """Like `generate`, from ids to ids: no text, no stop strings."""
     config = config or GenerationConfig()
     if config.stop:
         raise ConfigError("stop strings are for text", hint="use `generate`, or an end_id")
@@ -128,9 +128,9 @@ def generate_ids(
 
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str, config: GenerationConfig) -> list[int]:
-    """The ids of a prompt, after the begin token if the model has one; an empty one needs it."""
+    """The ids of a prompt, after the begin token if there is one; an empty prompt needs one."""
     if not isinstance(prompt, str):
-        raise InputError(f"a prompt is a {type(prompt).__name__}", hint="give text")
+        raise InputError(f"a prompt has type {type(prompt).__name__}", hint="it must be a string")
     ids = tokenizer.encode(prompt, "allow" if config.allow_special else "ignore")
     begin = markers_of(tokenizer).begin
     if begin is not None and ids[:1] != [begin]:
@@ -147,7 +147,7 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str, config: GenerationConfig) -
 
 
 def end_ids(tokenizer: Tokenizer, config: GenerationConfig) -> frozenset[int]:
-    """The ids that end a completion: the model's own, unless the config names another."""
+    """The ids that end a completion: the model's own end tokens, or the config's."""
     if config.end_token is None:
         return markers_of(tokenizer).ends
     if config.end_token not in tokenizer.special_tokens:

@@ -1,4 +1,4 @@
-"""How to generate: which token comes next, and when it is enough. No torch here."""
+"""Generation settings: sampling and stop conditions. No torch here."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ Kernel = Literal["readable", "compiled", "auto"]
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationConfig:
-    """The defaults draw from the model's own distribution; `temperature=0` is greedy.
+    """The defaults sample from the model's own distribution; `temperature=0` is greedy decoding.
 
-    The order is: repetition penalty, temperature, top-k, top-p, min-p, each on what the one before
-    has left.
+    Order: repetition penalty, temperature, top-k, top-p, min-p, each on the result of the one
+    before.
     """
 
     max_new_tokens: int = 128
-    """stop after this many tokens"""
+    """maximum number of new tokens"""
     temperature: float = 1.0
-    """below 1 likely tokens become likelier; 0 always takes the likeliest"""
+    """sampling temperature: below 1 favours likely tokens; 0 is greedy decoding"""
     top_k: int | None = None
-    """choose among this many likeliest tokens"""
+    """top-k sampling: only the k likeliest tokens"""
     top_p: float = 1.0
-    """choose among the fewest likeliest tokens that have this probability together"""
+    """nucleus sampling: smallest set of tokens with total probability p"""
     min_p: float = 0.0
-    """leave out tokens less likely than this share of the likeliest one's probability"""
+    """min-p sampling: only tokens at least p times as likely as the likeliest one"""
     repetition_penalty: float = 1.0
-    """above 1 tokens that were there before, in the prompt too, become less likely"""
+    """repetition penalty: above 1, tokens of the prompt and the text so far become less likely"""
     seed: int = 0
-    """the same seed gives the same text"""
+    """random seed: the same seed gives the same text"""
     num_samples: int = 1
-    """completions of each prompt"""
+    """completions per prompt"""
     stop: tuple[str, ...] = ()
-    """end before any of these strings; they are not part of the completion"""
+    """stop strings: end before any of these; they are not part of the completion"""
     end_token: str | None = None
-    """the special token that ends a completion; None: those that the model's files name"""
+    """end token: special token that ends a completion; None: the model's own"""
     ignore_end: bool = False
-    """go on past the end token"""
+    """continue past the end token"""
     allow_special: bool = False
-    """take special tokens written in a prompt as such, not as plain text"""
+    """parse special tokens in prompts; otherwise they are plain text"""
     logprobs: int | None = None
-    """give log-probabilities, and so many alternatives of each token; 0 is none of them"""
+    """log-probabilities, with this many alternatives per token; 0: no alternatives"""
     kept_share: float = 0.5
-    """where the context is full, go on from the newest part of it, this share"""
+    """sliding window: fraction of the context that is kept when it is full"""
     kernel: Kernel = "readable"
-    """what computes a token: the model itself, kernels compiled for this processor, or, with auto,
-    those kernels wherever they can do it"""
+    """decoding kernels: readable (the model itself), compiled (for this processor), or auto
+    (compiled where possible)"""
 
     def __post_init__(self) -> None:
         self._require("max_new_tokens", self.max_new_tokens >= 0, "0 or more")
@@ -72,4 +72,5 @@ class GenerationConfig:
 
     @property
     def is_greedy(self) -> bool:
+        """Whether decoding is greedy (temperature 0)."""
         return self.temperature == 0.0

@@ -1,13 +1,13 @@
-"""Ids -> more ids: a batch of texts that grow together, a token each at a time.
+"""Ids -> more ids: batched decoding, one token per row and step.
 
     decoding = Decoding(model, prompts, config)
     while decoding.rows:
         for row, token in decoding.step(): ...
         decoding.drop(rows that are done)
 
-`prefill` reads the prompts into the KV cache, `decode_one_token` goes one token further, `sample`
-(in `sampling.py`) chooses it. Prompts may differ in length; rows end independently and leave the
-batch. What a row becomes does not depend on the others, up to the rounding of matrix products.
+`prefill` reads the prompts into the KV cache, `decode_one_token` adds one token, `sample` (in
+`sampling.py`) chooses it. Prompts may differ in length; rows end independently and leave the batch.
+The result of a row does not depend on the others, up to the rounding of matrix products.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -28,7 +28,7 @@ OneToken = Callable[[KVCache, Tensor, Tensor | None], Tensor]
 
 
 class Decoding:
-    """`rows` names the rows still growing: i * num_samples + j is sample j of prompt i."""
+    """A batch being decoded; row i * num_samples + j of `rows` is sample j of prompt i."""
 
     def __init__(
         self, model: CausalLM, prompts: Sequence[Sequence[int]], config: GenerationConfig
@@ -68,7 +68,7 @@ class Decoding:
 
     @torch.inference_mode()
     def drop(self, done: Collection[int]) -> None:
-        """Take rows out of the batch."""
+        """Remove finished rows from the batch."""
         places = [place for place, row in enumerate(self.rows) if row not in done]
         if len(places) == len(self.rows):
             return
@@ -76,13 +76,13 @@ class Decoding:
         if self.rows:
             self._cache.reorder(torch.tensor(places, device=self._device))
 
-    # How the next logits come about
+    # Computing the next logits
 
     @torch.inference_mode()
     def _read(
         self, prompts: Sequence[Sequence[int]], repeated: list[int]
     ) -> tuple[KVCache, Float[Tensor, "batch vocab"] | None]:
-        """Every prompt once, however many samples are to come of it."""
+        """Prefill every prompt once, whatever the number of samples."""
         if not prompts or not self.config.max_new_tokens:
             return self.model.make_cache(0), None
         windows = [list(prompt)[self._window_start(prompt) :] for prompt in prompts]
@@ -96,7 +96,7 @@ class Decoding:
         return cache, logits
 
     def _next_logits(self) -> Float[Tensor, "batch vocab"]:
-        """One token further in every row; a row whose window is full begins a new one."""
+        """Decode one token in every row; a row whose window is full starts a new one."""
         last = torch.tensor([[self.texts[row][-1]] for row in self.rows], device=self._device)
         starts = [self._window_start(self.texts[row]) for row in self.rows]
         sliding = [p for p, row in enumerate(self.rows) if starts[p] != self._starts[row]]
@@ -107,7 +107,7 @@ class Decoding:
     def _slide(
         self, last: Int[Tensor, "batch 1"], starts: list[int], sliding: list[int]
     ) -> Float[Tensor, "batch vocab"]:
-        """The sliding rows are read anew from their new starts, the others just go on."""
+        """Prefill the sliding rows from their new starts; decode one token in the others."""
         windows = [self.texts[self.rows[place]][starts[place] :] for place in sliding]
         fresh = self.model.make_cache(len(sliding), self._cache.capacity)
         their_logits = prefill(self.model, fresh, windows)
@@ -117,7 +117,7 @@ class Decoding:
             self._cache = fresh
             return their_logits
         counts = torch.ones(len(self.rows), dtype=torch.long, device=self._device)
-        counts[sliding] = 0  # they rest
+        counts[sliding] = 0  # these rows skip the step
         logits = self._decode_one_token(self._cache, last, counts)
         places = torch.tensor(sliding, device=self._device)
         self._cache.replace(places, fresh)
@@ -140,7 +140,7 @@ class Decoding:
 def prefill(
     model: CausalLM, cache: KVCache, windows: Sequence[Sequence[int]]
 ) -> Float[Tensor, "batch vocab"]:
-    """Read ids into an empty cache; the logits of what follows each row's last one."""
+    """Read ids into an empty KV cache; returns the logits after each row's last id."""
     device = model.head_weight.device
     longest = max(map(len, windows))
     padded = torch.tensor([[*ids, *[0] * (longest - len(ids))] for ids in windows], device=device)
@@ -157,7 +157,7 @@ def decode_one_token(
     ids: Int[Tensor, "batch 1"],
     counts: Int[Tensor, " batch"] | None = None,
 ) -> Float[Tensor, "batch vocab"]:
-    """Read one id more of each row (of those whose count is 1); the logits of what follows."""
+    """Read one more id per row (where the count is 1); returns the logits after it."""
     return model.logits(model.hidden_states(ids, cache=cache, lengths=counts)[:, -1])
 
 
@@ -172,11 +172,12 @@ def _decoder(model: CausalLM, config: GenerationConfig) -> OneToken:
 
 
 def vocab_size(model: CausalLM) -> int:
+    """Vocabulary size of the model: rows of its output head."""
     return model.head_weight.shape[0]
 
 
 def check_prompt(model: CausalLM, ids: Sequence[int]) -> None:
-    """There is something to go on from, and the model knows it."""
+    """A prompt must have ids, and the model must know them."""
     if not ids:
         raise InputError("a prompt has no ids", hint="begin with the id of <|endoftext|>")
     size = vocab_size(model)

@@ -1,10 +1,10 @@
 """The arithmetic of one decoding step on few rows, compiled by numba for this processor.
 
-A decoding step multiplies a handful of vectors with every matrix of the model: it is as fast as
-the weights come out of memory, provided that each is read once and nothing else takes long. Library
-products are made for many rows, and hundreds of small calls take as long as the arithmetic.
+A decoding step multiplies a few vectors by every matrix of the model. Memory bandwidth limits it,
+if each weight is read once and there is little overhead. Library matrix products are made for many
+rows, and hundreds of small calls take as long as the arithmetic.
 
-Everything is float32 and stored row by row. Sums are taken in whatever order is fastest, so results
+Everything is float32, row-major. Sums are taken in whatever order is fastest, so results
 equal the readable model's up to rounding.
 """
 
@@ -57,7 +57,7 @@ def _dot_four(row: Floats, x: Floats, out: Floats) -> None:
 
 @_kernel()
 def _dot_eight(row: Floats, x: Floats, out: Floats) -> None:
-    """As many as there are registers for."""
+    """Eight rows of x at a time: as many as there are registers for."""
     x0, x1, x2, x3, x4, x5, x6, x7 = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]
     a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = np.float32(0)
     for k in range(row.shape[0]):
@@ -118,7 +118,7 @@ def layer_norm(x: Floats, gain: Floats, shift: Floats, eps: float, out: Floats) 
 
 @_kernel()
 def rotate(heads: Floats, cos: Floats, sin: Floats, positions: Ints) -> None:
-    """Turn each pair of neighbours of every head by its row's position, in place."""
+    """RoPE: rotate the adjacent pairs of every head by its row's position, in place."""
     for b in range(heads.shape[0]):
         c, s = cos[positions[b]], sin[positions[b]]
         for h in range(heads.shape[1]):
@@ -132,10 +132,10 @@ def rotate(heads: Floats, cos: Floats, sin: Floats, positions: Ints) -> None:
 def attend(
     q: Floats, k: Floats, v: Floats, keys: Floats, values: Floats, slots: Ints, window: int
 ) -> Floats:
-    """Store each row's new key and value in its slot, then let its query look at all up to there.
+    """Store each row's new key and value in its slot, then attend to all slots up to it.
 
     q is (batch, heads, d_head), k and v (batch, kv_heads, d_head), the cache (batch, kv_heads,
-    capacity, d_head). A window of 0 is none.
+    capacity, d_head). Window 0: no window.
     """
     batch, heads, d_head = q.shape
     group = heads // k.shape[1]

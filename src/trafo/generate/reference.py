@@ -1,6 +1,6 @@
-"""Generation without a cache, without a batch: slow and obvious. Tests hold the fast way to it.
+"""Generation without KV cache or batches: slow and obvious, the reference for the fast version.
 
-Every token costs a whole pass over all that came before it.
+Every token takes a forward pass over all tokens before it.
 """
 
 from collections.abc import Sequence

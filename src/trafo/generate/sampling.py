@@ -1,6 +1,6 @@
-"""Logits -> the next token. Each function is one definition, for a batch of rows at once.
+"""Logits -> the next token. Each function is one definition, for a batch of rows.
 
-What a cut leaves out gets the logit -inf, so cuts can follow one another in any order.
+Tokens that are filtered out get the logit -inf, so filters can be applied in any order.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ Logits = Float[Tensor, "batch vocab"]
 
 @dataclass(frozen=True)
 class Token:
-    """A chosen token, and how likely the model itself found it and its best alternatives."""
+    """A sampled token, its log-probability under the model, and the likeliest alternatives."""
 
     id: int
     logprob: float | None = None
@@ -29,36 +29,36 @@ class Token:
 def penalize_repetition(
     logits: Logits, seen: Bool[Tensor, "batch vocab"], penalty: float
 ) -> Logits:
-    """Divide the positive logits of tokens seen before, multiply the others (Keskar et al., 2019).
+    """Repetition penalty (Keskar et al., 2019): above 1, tokens seen before become less likely.
 
-    Either way they become smaller, for a penalty above 1.
+    Their positive logits are divided by the penalty, the others multiplied.
     """
     return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
 def keep_top_k(logits: Logits, k: int) -> Logits:
-    """The k likeliest tokens (Fan et al., 2018), and those as likely as the last of them."""
+    """Top-k (Fan et al., 2018): keep the k likeliest tokens, and ties with the last of them."""
     least = logits.topk(min(k, logits.shape[-1])).values[:, -1:]
     return logits.masked_fill(logits < least, -torch.inf)
 
 
 def keep_top_p(logits: Logits, p: float) -> Logits:
-    """The smallest set of likeliest tokens with probability p or more (Holtzman et al., 2020)."""
+    """Nucleus (Holtzman et al., 2020): keep the smallest set with total probability p."""
     ordered, order = logits.sort(descending=True)
     probabilities = softmax(ordered, dim=-1)
-    before = probabilities.cumsum(-1) - probabilities  # what the likelier ones have already
+    before = probabilities.cumsum(-1) - probabilities  # total of the likelier tokens
     ordered = ordered.masked_fill(_but_first(before >= p), -torch.inf)
     return torch.empty_like(logits).scatter_(-1, order, ordered)
 
 
 def _but_first(mask: Bool[Tensor, "batch vocab"]) -> Bool[Tensor, "batch vocab"]:
-    """Rounding must never take the likeliest token away."""
+    """Whatever the rounding, the likeliest token is kept."""
     mask[:, 0] = False
     return mask
 
 
 def keep_min_p(logits: Logits, p: float) -> Logits:
-    """Tokens at least p times as likely as the likeliest (Nguyen et al., 2024)."""
+    """Min-p (Nguyen et al., 2024): keep tokens at least p times as likely as the likeliest."""
     probabilities = softmax(logits, dim=-1)
     least = p * probabilities.amax(-1, keepdim=True)
     return logits.masked_fill(probabilities < least, -torch.inf)
@@ -67,10 +67,10 @@ def keep_min_p(logits: Logits, p: float) -> Logits:
 def reshape_logits(
     logits: Logits, config: GenerationConfig, seen: Bool[Tensor, "batch vocab"] | None = None
 ) -> Logits:
-    """All that the config asks for, in its order; softmax of this is what is drawn from."""
+    """Apply penalty, temperature and filters; the softmax of the result is sampled from."""
     if seen is not None:
         logits = penalize_repetition(logits, seen, config.repetition_penalty)
-    if config.is_greedy:  # no cut ever takes the likeliest token away
+    if config.is_greedy:  # filters always keep the likeliest token
         return logits
     if config.temperature != 1.0:
         logits = logits / config.temperature
@@ -86,10 +86,10 @@ def reshape_logits(
 def draw(
     probabilities: Float[Tensor, "batch vocab"], uniforms: Sequence[float]
 ) -> Int[Tensor, " batch"]:
-    """The token at which the running sum of probabilities passes a number from [0, 1).
+    """Inverse transform sampling: where the cumulative probability passes a uniform number.
 
     In float64, where the sum of many small numbers is still exact enough. A token of probability 0
-    does not raise the sum, so it is never the one.
+    does not raise the sum, so it is never drawn.
     """
     sums = probabilities.double().cumsum(-1)
     places = torch.tensor(uniforms, dtype=sums.dtype, device=sums.device)[:, None]
@@ -102,7 +102,7 @@ def sample(
     generators: Sequence[np.random.Generator],
     seen: Bool[Tensor, "batch vocab"] | None = None,
 ) -> list[Token]:
-    """The next token of each row; `seen` is needed for a repetition penalty only."""
+    """Sample the next token of each row; only a repetition penalty needs `seen`."""
     shaped = reshape_logits(logits, config, seen)
     if config.is_greedy:
         chosen = shaped.argmax(-1)
@@ -115,7 +115,7 @@ def sample(
 
 
 def _with_logprobs(logits: Logits, chosen: Int[Tensor, " batch"], number: int) -> list[Token]:
-    """By the model's own distribution: no temperature, no cut, no penalty."""
+    """Under the model's own distribution: no temperature, filter or penalty."""
     wide = logits.float()
     logprobs = wide - wide.logsumexp(-1, keepdim=True)
     own = logprobs.gather(-1, chosen[:, None])[:, 0].tolist()
@@ -128,5 +128,5 @@ def _with_logprobs(logits: Logits, chosen: Int[Tensor, " batch"], number: int) -
 
 
 def sample_generator(seed: int, sample_index: int) -> np.random.Generator:
-    """Randomness of one row, the same whatever other prompts are generated beside it."""
+    """Random generator of one row, independent of the other prompts."""
     return np.random.default_rng([seed, sample_index])

@@ -1,6 +1,6 @@
-"""Ids -> text, piece by piece, for one completion: whole characters, and nothing of a stop string.
+"""Ids -> streamed text of one completion: whole characters, and nothing of a stop string.
 
-Text that may yet turn out to be the beginning of a stop string is held back until it is clear.
+Text that may be the beginning of a stop string is held back until that is decided.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 
 class TextStream:
-    """Feed it ids, show what it returns. `stopped` turns true at a stop string."""
+    """`feed` it ids, print what it returns. `stopped` is true at a stop string."""
 
     def __init__(self, vocab: Mapping[int, bytes], stop: Sequence[str] = ()) -> None:
         self.stopped = False
@@ -20,7 +20,7 @@ class TextStream:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def feed(self, token_id: int) -> str:
-        """The text that is certain now. An id the vocabulary lacks has no text."""
+        """The text that is certain now; ids outside the vocabulary have no text."""
         text = self._held + self._decoder.decode(self._vocab.get(token_id, b""))
         if not self._stop:
             return text
@@ -34,7 +34,7 @@ class TextStream:
         return text[:certain]
 
     def finish(self) -> str:
-        """What was held back, when nothing more comes. Half a character at the end is left out."""
+        """The text held back, at the end. An incomplete last character is left out."""
         held, self._held = self._held, ""
         return held
 

@@ -1,4 +1,4 @@
-"""Sentences -> their translations, in the same order."""
+"""Sentences -> translations, in the same order."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def translate(
     *,
     advance: Callable[[int], object] | None = None,
 ) -> list[list[Translation]]:
-    """The `n_best` translations of each sentence, best first; an empty one has an empty one.
+    """The `n_best` translations of each sentence, best first; that of an empty one is empty.
 
-    `advance` is called with the number of sentences done, as they are.
+    `advance` is called with the number of sentences done since the last call.
     """
     config = config or BeamConfig()
     clean = [sentence.replace(PADDING_CHARACTER, "").strip() for sentence in sentences]
@@ -54,7 +54,7 @@ def translate(
 def source_ids(
     model: Translator, tokenizer: PairTokenizer, sentences: Sequence[str], places: Sequence[int]
 ) -> list[list[int]]:
-    """The ids of some of the sentences; one that is too long is refused by its number."""
+    """The ids of the sentences at `places`; an error names the number of one that is too long."""
     encoded = tokenizer.encode_source([sentences[place] for place in places])
     longest = getattr(model.config, "context_length", None)
     for row, length in enumerate(encoded.lengths.tolist()):

@@ -1,7 +1,7 @@
 """A sentence and its translation -> attention weights of the model, and a picture of them.
 
-Cross-attention shows which source tokens a target token was written from; the encoder's and the
-decoder's self-attention show how each side looks at itself.
+Cross-attention shows which source tokens each target token attends to; the self-attention of
+encoder and decoder shows the same within each side.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _INCHES_PER_TOKEN = 0.22
 
 @dataclass(frozen=True)
 class TranslationAttention:
-    """`weights[layer, head, i, j]` says how much token i of `rows` takes from token j of `columns`.
+    """`weights[layer, head, i, j]`: how much token i of `rows` attends to token j of `columns`.
 
     Rows sum to 1.
     """
@@ -52,14 +52,14 @@ def translation_attention(
     target: Sequence[int],
     kind: Kind = "cross",
 ) -> TranslationAttention:
-    """Of a sentence and the ids of its translation, which the decoder is given."""
+    """Attention weights on a sentence and the ids of its translation (teacher forcing)."""
     source = tokenizer.encode_source([sentence])[0].tolist()
     sources, targets = _words(tokenizer.source, source), _words(tokenizer.target, target)
     shifted = torch.tensor([[tokenizer.end, *target[:-1]]])
     is_recurrent = not isinstance(model, EncoderDecoder)
     if is_recurrent and kind != "cross":
         what = "a recurrent model has no self-attention"
-        raise InputError(what, hint="it has cross-attention alone")
+        raise InputError(what, hint="it only has cross-attention")
     with record_attention(model) as recorded:
         model(torch.tensor([source]), shifted)
     if is_recurrent:
@@ -74,7 +74,7 @@ def translation_attention(
 
 
 def draw_attention(attention: TranslationAttention, path: Path, *, heads: bool = False) -> None:
-    """With tokens on both axes: the mean of all, or a panel for each layer and head."""
+    """Plot with tokens on both axes: the mean of all heads, or a panel per layer and head."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -98,6 +98,6 @@ def draw_attention(attention: TranslationAttention, path: Path, *, heads: bool =
 
 
 def _words(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Tokens as labels: `$` would begin a formula."""
+    """Tokens as labels; `$` is escaped, as it would begin a formula."""
     texts = (tokenizer.vocab[i].decode(errors="replace") for i in ids)
     return [text.replace("$", r"\$").replace("<|endoftext|>", "(end)") for text in texts]

@@ -1,18 +1,18 @@
-"""The sliding window: which ids a model sees when a text outgrows its context.
+"""The sliding window: which ids a model sees when a text is longer than its context.
 
 The text grows until the context of C tokens is full. The next token then starts a new window with
 the newest K tokens, itself included, which grows until it is full again, and so on. So a window
-begins at a multiple of C + 1 - K, and where it begins depends on nothing but how many ids there
-are: going on from a text gives what not stopping would have given. Sliding by one token each time
-(K = C) sees the most, but every step then costs a whole context: positions are counted from the
-window's begin, so no key in the cache would stay right.
+begins at a multiple of C + 1 - K, and where it begins depends only on the number of ids: continuing
+a text gives the same as not stopping. Sliding by one token each time (K = C) sees the most context,
+but every step then costs a full forward pass: positions are counted from the window's start, so no
+key in the KV cache would stay valid.
 """
 
 from __future__ import annotations
 
 
 def kept_tokens(context_length: int, kept_share: float) -> int:
-    """K: at least one, at most all."""
+    """K: the tokens kept, at least one, at most all."""
     return min(context_length, max(1, int(context_length * kept_share)))
 
 

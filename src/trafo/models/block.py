@@ -35,6 +35,8 @@ class TransformerBlock(Module):
         *,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "batch seq d_model"]:
+        """Self-attention, then feed-forward; `cache` is this layer's part of the KV cache."""
+
         def attend(h: Tensor) -> Tensor:
             return self.dropout(self.attn(h, token_positions, cache=cache))  # type: ignore[no-any-return]
 

@@ -79,6 +79,7 @@ class CausalLM(Module):
 
     @property
     def head_weight(self) -> Float[Tensor, "vocab d_model"]:
+        """Matrix of the output head; the embedding table if tied."""
         return self.token_embeddings.weight if self.lm_head is None else self.lm_head.weight
 
     def make_cache(self, batch: int, capacity: int | None = None) -> KVCache:

@@ -74,6 +74,7 @@ class EncoderDecoder(Module):
     def forward(
         self, source_ids: Int[Tensor, "batch source"], target_ids: Int[Tensor, "batch target"]
     ) -> Float[Tensor, "batch target vocab"]:
+        """Encode the source, decode the target (teacher forcing)."""
         return self.decode(target_ids, self.encode(source_ids))
 
     def encode(self, source_ids: Int[Tensor, "batch source"]) -> Memory:
@@ -120,11 +121,13 @@ class EncoderDecoder(Module):
         return x if self.decoder_norm is None else self.decoder_norm(x)
 
     def logits(self, states: Float[Tensor, "*lead d_model"]) -> Float[Tensor, "*lead vocab"]:
+        """The output head, applied to any states."""
         out: Tensor = states @ self.head_weight.T if self.lm_head is None else self.lm_head(states)
         return out
 
     @property
     def head_weight(self) -> Float[Tensor, "vocab d_model"]:
+        """Matrix of the output head; the embedding table if tied."""
         return self.target_embeddings.weight if self.lm_head is None else self.lm_head.weight
 
     def make_cache(self, batch: int, capacity: int | None = None) -> DecoderCache:

@@ -79,4 +79,5 @@ class EncoderDecoderConfig:
 
     @property
     def d_head(self) -> int:
+        """Size of each attention head."""
         return self.d_model // self.num_heads

@@ -47,6 +47,8 @@ class EncoderLayer(Module):
         x: Float[Tensor, "batch source d_model"],
         source_mask: Bool[Tensor, "batch 1 1 source"],
     ) -> Float[Tensor, "batch source d_model"]:
+        """Self-attention, then feed-forward; `source_mask` is False for padding."""
+
         def attend(h: Tensor) -> Tensor:
             return self.dropout(self.self_attn(h, key_mask=source_mask))  # type: ignore[no-any-return]
 
@@ -107,23 +109,28 @@ class Parts:
         self.config, self.device, self.dtype = config, device, dtype
 
     def embedding(self, vocab_size: int) -> Embedding:
+        """Token embedding."""
         std = self.config.d_model**-0.5  # 1 after the scaling, and fit for a shared head
         return Embedding(vocab_size, self.config.d_model, self.device, self.dtype, std=std)
 
     def head(self) -> Linear:
+        """Output head."""
         config = self.config
         sizes = (config.d_model, config.target_vocab_size)
         return Linear(*sizes, self.device, self.dtype, bias=config.head_bias)
 
     def norm(self) -> LayerNorm:
+        """LayerNorm."""
         return LayerNorm(self.config.d_model, self.config.norm_eps, self.device, self.dtype)
 
     def feed_forward(self) -> FeedForward:
+        """Feed-forward layer with biases."""
         config = self.config
         sizes = (config.d_model, config.d_ff)
         return FeedForward(*sizes, config.activation, self.device, self.dtype, bias=True)
 
     def self_attention(self, *, causal: bool) -> MultiHeadSelfAttention:
+        """Multi-head self-attention."""
         return MultiHeadSelfAttention(
             self.config.d_model,
             self.config.num_heads,
@@ -135,6 +142,7 @@ class Parts:
         )
 
     def cross_attention(self) -> MultiHeadAttention:
+        """Multi-head cross-attention."""
         return MultiHeadAttention(
             self.config.d_model,
             self.config.num_heads,
@@ -145,6 +153,7 @@ class Parts:
         )
 
     def encoder_layer(self) -> EncoderLayer:
+        """One encoder layer."""
         return EncoderLayer(
             self.self_attention(causal=False),
             self.feed_forward(),
@@ -154,6 +163,7 @@ class Parts:
         )
 
     def decoder_layer(self) -> DecoderLayer:
+        """One decoder layer."""
         return DecoderLayer(
             self.self_attention(causal=True),
             self.cross_attention(),

@@ -57,10 +57,12 @@ class GPT2Config:
 
     @property
     def d_head(self) -> int:
+        """Size of each attention head."""
         return self.d_model // self.num_heads
 
     @property
     def feed_forward_size(self) -> int:
+        """Feed-forward hidden size, with its default."""
         return self.d_ff or 4 * self.d_model
 
 

@@ -62,6 +62,7 @@ class RecurrentCache:
         self.source: Annotations | None = None
 
     def reorder(self, rows: Int[Tensor, " new_batch"]) -> None:
+        """Row i becomes a copy of row `rows[i]`, for beam search."""
         if self.state is None or self.source is None:
             return
         source = self.source
@@ -98,6 +99,7 @@ class RecurrentEncoderDecoder(Module):
     def forward(
         self, source_ids: Int[Tensor, "batch source"], target_ids: Int[Tensor, "batch target"]
     ) -> Float[Tensor, "batch target vocab"]:
+        """Encode the source, decode the target (teacher forcing)."""
         return self.decode(target_ids, self.encode(source_ids))
 
     def encode(self, source_ids: Int[Tensor, "batch source"]) -> Annotations:
@@ -152,11 +154,13 @@ class RecurrentEncoderDecoder(Module):
         return out
 
     def logits(self, states: Float[Tensor, "*lead d_model"]) -> Float[Tensor, "*lead vocab"]:
+        """The output head, applied to any states."""
         out: Tensor = self.lm_head(states)
         return out
 
     @property
     def head_weight(self) -> Float[Tensor, "vocab d_model"]:
+        """Matrix of the output head; the embedding table if tied."""
         return self.lm_head.weight
 
     def make_cache(self, batch: int, capacity: int | None = None) -> RecurrentCache:

@@ -135,6 +135,7 @@ class TransformerLMConfig:
 
     @property
     def d_head(self) -> int:
+        """Size of each attention head."""
         return self.head_size or self.d_model // self.num_heads
 
     @property
@@ -152,6 +153,7 @@ class TransformerLMConfig:
 
     @property
     def feed_forward_size(self) -> int:
+        """Feed-forward hidden size, with its default."""
         return self.d_ff or default_d_ff(self.feed_forward, self.d_model)
 
 
@@ -213,6 +215,7 @@ class TransformerLM(CausalLM):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> "TransformerLM":
+        """Build the model that a config describes."""
         return TransformerLM(**dataclasses.asdict(config), device=device, dtype=dtype)
 
 

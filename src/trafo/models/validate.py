@@ -14,12 +14,12 @@ def require_positive(config: Any, names: Iterable[str]) -> None:
 
 
 def require_dropout(dropout: float) -> None:
-    require(
-        0.0 <= dropout < 1.0, f"dropout is {dropout}", "choose a number from 0 up to, not with, 1"
-    )
+    """A dropout probability is at least 0 and below 1."""
+    require(0.0 <= dropout < 1.0, f"dropout is {dropout}", "it must be at least 0 and below 1")
 
 
 def require_fits_context(ids: Tensor, context_length: int) -> None:
+    """`ids` are a batch of sequences that are not longer than the context."""
     if ids.ndim != 2 or not ids.numel():
         raise InputError(
             f"ids have the shape {tuple(ids.shape)}, expected (batch, seq), both at least 1",

@@ -19,22 +19,27 @@ ActivationName = Literal["relu", "relu2", "silu", "gelu", "gelu_tanh"]
 
 
 def relu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """max(x, 0)."""
     return torch.where(x <= 0, 0.0, x)  # this way round, NaN stays NaN and is noticed
 
 
 def relu2(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """max(x, 0)^2."""
     return relu(x).square()
 
 
 def silu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """x sigmoid(x)."""
     return x * torch.sigmoid(x)
 
 
 def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """x Phi(x)."""
     return 0.5 * x * (1.0 + torch.erf(x / math.sqrt(2.0)))
 
 
 def gelu_tanh(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """GELU, tanh approximation."""
     inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)
     return 0.5 * x * (1.0 + torch.tanh(inner))
 

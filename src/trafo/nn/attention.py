@@ -90,6 +90,7 @@ class SingleHeadAttention(Module):
         value: Float[Tensor, "*lead keys d_model"],
         mask: Bool[Tensor, "*#lead #queries #keys"] | None = None,
     ) -> Float[Tensor, "*lead queries d_v"]:
+        """Project and attend; True in `mask` = attend."""
         q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
         return scaled_dot_product_attention(q, k, v, mask)
 
@@ -149,6 +150,7 @@ class HeadsAttention(Module):
         return near if mask is None else near & mask
 
     def extra_repr(self) -> str:
+        """Sizes and settings, for `print(model)`."""
         return f"causal={self.causal}, window={self.window}"
 
 
@@ -181,6 +183,7 @@ class MultiHeadAttention(Module):
         value: Float[Tensor, "batch keys d_model"],
         mask: Bool[Tensor, "#batch #heads #queries #keys"] | None = None,
     ) -> Float[Tensor, "batch queries d_model"]:
+        """Project, attend with all heads, merge them; True in `mask` = attend."""
         return self.attend(query, *self.keys_values(key, value), mask)
 
     def keys_values(

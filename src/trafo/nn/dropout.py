@@ -33,16 +33,18 @@ class Dropout(Module):
     def __init__(self, p: float = 0.0) -> None:
         super().__init__()
         if not 0.0 <= p < 1.0:
-            raise ConfigError(f"dropout is {p}", hint="choose a number from 0 up to, not with, 1")
+            raise ConfigError(f"dropout is {p}", hint="it must be at least 0 and below 1")
         self.p = p
 
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """x with some numbers zeroed and the others scaled up; x itself in evaluation mode."""
         if not self.training or self.p == 0.0:
             return x
         keep: Tensor = _drawn(x, 1.0 - self.p)
         return x * keep / (1.0 - self.p)
 
     def extra_repr(self) -> str:
+        """Sizes and settings, for `print(model)`."""
         return f"p={self.p}"
 
 

@@ -25,9 +25,11 @@ class Embedding(Module):
         self.weight = Parameter(truncated_normal_(table, std=std))
 
     def forward(self, ids: Int[Tensor, "..."]) -> Float[Tensor, "... d_model"]:
+        """The rows of these ids."""
         # Not weight[ids]: its gradient is added up in the order in which threads happen to run,
         # here in the order of the ids, the same every time (and ten times as fast).
         return self.weight.index_select(0, ids.flatten()).view(*ids.shape, -1)
 
     def extra_repr(self) -> str:
+        """Sizes and settings, for `print(model)`."""
         return f"{self.weight.shape[0]} ids -> {self.weight.shape[1]}"

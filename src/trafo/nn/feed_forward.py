@@ -48,6 +48,7 @@ class SwiGLU(Module):
         self.w3 = Linear(d_model, d_ff, device, dtype)
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
+        """W2 (SiLU(W1 x) * W3 x)."""
         return self.w2(silu_gate(self.w1(x), self.w3(x)))  # type: ignore[no-any-return]
 
 
@@ -71,7 +72,9 @@ class FeedForward(Module):
         self.w2 = Linear(d_ff, d_model, device, dtype, bias=bias)
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
+        """W2 f(W1 x), with biases if it has them."""
         return self.w2(ACTIVATIONS[self.activation](self.w1(x)))  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
+        """Sizes and settings, for `print(model)`."""
         return self.activation

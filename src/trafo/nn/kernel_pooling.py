@@ -62,4 +62,5 @@ class NadarayaWatson(Module):
         key: Float[Tensor, "*#lead keys"],
         value: Float[Tensor, "*#lead keys d_value"],
     ) -> Float[Tensor, "*lead queries d_value"]:
+        """The kernel-weighted mean of the values, for each query."""
         return weighted_mean(kernel_weights(query, key, self.inverse_width), value)

@@ -38,6 +38,7 @@ class KVCache:
 
     @property
     def batch(self) -> int:
+        """Number of rows."""
         return self.keys.shape[1]
 
     def begin(self, seq: int, counts: Int[Tensor, " batch"] | None = None) -> "CacheStep":
@@ -86,9 +87,11 @@ class CacheStep:
 
     @property
     def positions(self) -> Int[Tensor, "batch seq"]:
+        """Position of each new token; slot j holds position j."""
         return self.slots.clamp(max=self.cache.capacity - 1)
 
     def layer(self, index: int) -> "LayerCache":
+        """The part of one layer."""
         return LayerCache(self, index)
 
     def finish(self) -> None:

@@ -28,9 +28,11 @@ class Linear(Module):
             self.bias = Parameter(torch.zeros(out_features, device=device, dtype=dtype))
 
     def forward(self, x: Float[Tensor, "... d_in"]) -> Float[Tensor, "... d_out"]:
+        """x W^T (+ b)."""
         out = x @ self.weight.T
         return out if self.bias is None else out + self.bias
 
     def extra_repr(self) -> str:
+        """Sizes and settings, for `print(model)`."""
         out_features, in_features = self.weight.shape
         return f"{in_features} -> {out_features}, bias={self.bias is not None}"

@@ -15,6 +15,7 @@ from trafo.nn.precision import at_least_float32
 def rms_norm(
     x: Float[Tensor, "*lead d_model"], gain: Float[Tensor, " d_model"], eps: float
 ) -> Float[Tensor, "*lead d_model"]:
+    """The formula, computed in float32 or wider."""
     wide = at_least_float32(x)
     mean_square = wide.square().mean(-1, keepdim=True)
     return (wide * torch.rsqrt(mean_square + eps) * gain).to(x.dtype)
@@ -26,6 +27,7 @@ def layer_norm(
     shift: Float[Tensor, " d_model"],
     eps: float,
 ) -> Float[Tensor, "*lead d_model"]:
+    """The formula, computed in float32 or wider."""
     wide = at_least_float32(x)
     centred = wide - wide.mean(-1, keepdim=True)
     variance = centred.square().mean(-1, keepdim=True)
@@ -47,9 +49,11 @@ class RMSNorm(Module):
         self.weight = Parameter(torch.ones(d_model, device=device, dtype=dtype))
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
+        """Normalize the last dimension."""
         return rms_norm(x, self.weight, self.eps)
 
     def extra_repr(self) -> str:
+        """Sizes and settings, for `print(model)`."""
         return f"{self.weight.shape[0]}, eps={self.eps}"
 
 
@@ -69,7 +73,9 @@ class LayerNorm(Module):
         self.bias = Parameter(torch.zeros(d_model, device=device, dtype=dtype))
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
+        """Normalize the last dimension."""
         return layer_norm(x, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
+        """Sizes and settings, for `print(model)`."""
         return f"{self.weight.shape[0]}, eps={self.eps}"

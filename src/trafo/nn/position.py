@@ -116,6 +116,7 @@ class RotaryPositionalEmbedding(Module):
         return self.cos[rows], self.sin[rows]
 
     def extra_repr(self) -> str:
+        """Sizes and settings, for `print(model)`."""
         return f"theta={self.theta}, d_k={self.d_k}, max_seq_len={self.max_seq_len}"
 
 
@@ -137,6 +138,7 @@ class SinusoidalPositions(Module):
         x: Float[Tensor, "... seq d_model"],
         token_positions: Int[Tensor, "... seq"] | None = None,
     ) -> Float[Tensor, "... seq d_model"]:
+        """Add the sinusoids of these positions; None: 0..seq-1."""
         rows = self.table[: x.shape[-2]] if token_positions is None else self.table[token_positions]
         return x + rows.to(x.dtype)
 
@@ -160,6 +162,7 @@ class LearnedPositions(Module):
         x: Float[Tensor, "... seq d_model"],
         token_positions: Int[Tensor, "... seq"] | None = None,
     ) -> Float[Tensor, "... seq d_model"]:
+        """Add the vectors of these positions; None: 0..seq-1."""
         rows = (
             self.weight[: x.shape[-2]] if token_positions is None else self.weight[token_positions]
         )

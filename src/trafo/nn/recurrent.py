@@ -30,6 +30,7 @@ class GRUCell(Module):
     def forward(
         self, x: Float[Tensor, "batch d_input"], h: Float[Tensor, "batch d_hidden"]
     ) -> Float[Tensor, "batch d_hidden"]:
+        """The next state from input x and state h."""
         return self.step(self.input_proj(x), h)
 
     def step(

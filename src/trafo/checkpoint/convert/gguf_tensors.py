@@ -85,6 +85,7 @@ def architecture_of(config: TransformerLMConfig | GPT2Config) -> str:
 
 
 def to_gguf_state(model: TransformerLM | GPT2) -> dict[str, Tensor]:
+    """The model's tensors under llama.cpp's names."""
     state, config = model.state_dict(), model.config
     kind = architecture_of(config)
     if isinstance(config, TransformerLMConfig):
@@ -105,6 +106,7 @@ def to_gguf_state(model: TransformerLM | GPT2) -> dict[str, Tensor]:
 def from_gguf_state(
     theirs: dict[str, Tensor], config: TransformerLMConfig | GPT2Config
 ) -> CausalLM:
+    """A model with these tensors, which have llama.cpp's names."""
     require_layers(config.num_layers, theirs)
     if isinstance(config, TransformerLMConfig):
         return _from_llama(theirs, config)

@@ -71,6 +71,7 @@ def from_gpt2_config(theirs: dict[str, Any]) -> GPT2Config:
 
 
 def to_gpt2_state(model: GPT2) -> dict[str, Tensor]:
+    """The model's tensors as Hugging Face names and shapes them."""
     ours, layers = model.state_dict(), model.config.num_layers
     state = {
         f"transformer.{name}": _turned(name, ours[our_name])

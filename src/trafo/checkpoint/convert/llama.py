@@ -220,6 +220,7 @@ def _refuse(found: bool, what: str) -> None:
 
 
 def to_llama_state(model: TransformerLM) -> dict[str, Tensor]:
+    """The model's tensors as Hugging Face names and orders them."""
     names = tensor_names(model.config, _NAMES, _BIAS_NAMES, _NORM_NAMES)
     return {
         names[ours]: to_halves(tensor, model.config.d_head) if is_rotated(ours) else tensor

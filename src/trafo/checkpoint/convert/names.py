@@ -30,6 +30,7 @@ def with_biases(table: NameTable) -> NameTable:
 
 
 def with_weights(table: NameTable) -> NameTable:
+    """The same table for weights only."""
     return tuple((f"{ours}.weight", f"{theirs}.weight") for ours, theirs in table)
 
 

@@ -23,6 +23,7 @@ class Parity:
     seed: int = 0
 
     def write(self, path: Path) -> None:
+        """Write a JSON file."""
         with atomic_write(path, "w") as file:
             file.write(json.dumps(asdict(self), indent=2) + "\n")
 

@@ -44,5 +44,6 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Mapping[str, Any], indent: int | None = None) -> None:
+    """Write an object."""
     with atomic_write(path, "wb") as file:
         file.write(json.dumps(content, ensure_ascii=False, indent=indent).encode() + b"\n")
