@@ -225,7 +225,7 @@ def test_shared_tables_exist_once():
     [
         ({"d_model": 18}, "d_model 18 is not divisible by num_heads 4"),
         ({"target_vocab_size": 0}, "target_vocab_size is 0"),
-        ({"shared_embeddings": "all"}, "vocabularies of 19 and 17 share nothing"),
+        ({"shared_embeddings": "all"}, "vocabularies of 19 and 17 differ"),
         ({"padding_id": 18}, "padding_id 18 is not in both vocabularies"),
         ({"dropout": -1.0}, "dropout is -1"),
         ({"shared_embeddings": "target", "head_bias": True}, "head_bias with shared_embeddings"),

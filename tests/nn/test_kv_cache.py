@@ -77,7 +77,7 @@ def test_reorder_moves_whole_rows():
 
 def test_too_many_tokens_are_refused_in_one_line():
     _, cache = make()
-    with pytest.raises(InputError, match="holds 12 tokens a row, this step would make it 13"):
+    with pytest.raises(InputError, match="holds 12 tokens per row, this step needs 13"):
         cache.begin(13)
 
 
@@ -108,5 +108,5 @@ def test_a_key_mask_of_another_length_and_both_directions_are_refused():
         call(layer, cache, torch.randn(3, 2, 16), key_mask=mask)
     both = MultiHeadSelfAttention(16, 2, causal=False)
     cache = KVCache(1, batch=3, num_kv_heads=2, capacity=12, d_head=8)
-    with pytest.raises(InputError, match="in both directions cannot use a KV cache"):
+    with pytest.raises(InputError, match="bidirectional attention cannot use a KV cache"):
         both(torch.randn(3, 2, 16), cache=cache.begin(2).layer(0))

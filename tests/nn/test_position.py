@@ -84,7 +84,7 @@ def test_rope_tables_are_no_state_and_stay_float32():
 
 
 def test_rope_refuses_an_odd_size():
-    with pytest.raises(ConfigError, match="rotary size d_k is 7, odd"):
+    with pytest.raises(ConfigError, match="rotary size d_k is 7; it must be even"):
         RotaryPositionalEmbedding(10_000.0, 7, 32)
 
 

@@ -1,4 +1,4 @@
-"""A Transformer block: first the positions talk to each other, then each one thinks for itself."""
+"""A Transformer block: self-attention mixes positions, then feed-forward works on each alone."""
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -8,7 +8,7 @@ from trafo.nn import Dropout, LayerCache, MultiHeadSelfAttention, NormPlacement,
 
 
 class TransformerBlock(Module):
-    """Self-attention and feed-forward, each a residual step; the parts come ready-made."""
+    """Self-attention and feed-forward, each in a residual connection; the parts are passed in."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class TransformerBlock(Module):
         def attend(h: Tensor) -> Tensor:
             return self.dropout(self.attn(h, token_positions, cache=cache))  # type: ignore[no-any-return]
 
-        def think(h: Tensor) -> Tensor:
+        def feed_forward(h: Tensor) -> Tensor:
             return self.dropout(self.ffn(h))  # type: ignore[no-any-return]
 
         x = residual(x, attend, self.ln1, self.norm_placement)
-        return residual(x, think, self.ln2, self.norm_placement)
+        return residual(x, feed_forward, self.ln2, self.norm_placement)

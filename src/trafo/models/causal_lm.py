@@ -19,7 +19,7 @@ from trafo.nn import (
 
 
 class CausalLM(Module):
-    """Runs assembled parts. Without `lm_head` the embedding table is the head too (tied)."""
+    """Runs assembled parts. Without `lm_head` the embedding table is the head (weight tying)."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class CausalLM(Module):
     ) -> Float[Tensor, "batch seq vocab"]:
         """Logits for the token after each position.
 
-        Rows of different lengths are padded on the right, where no real token looks. With a
-        `cache` the ids continue what it holds, and `lengths` says how many of each row are real.
+        Rows of different lengths are padded on the right, where causal attention hides it. With
+        a `cache` the ids continue its tokens, and `lengths` says how many of each row are real.
         """
         return self.logits(self.hidden_states(ids, cache=cache, lengths=lengths))
 
@@ -64,7 +64,7 @@ class CausalLM(Module):
         cache: KVCache | None = None,
         lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch seq d_model"]:
-        """Everything but the head: for losses in chunks, last-token logits, sentence vectors."""
+        """Final hidden states: for losses in chunks, last-token logits, sentence vectors."""
         require_fits_context(ids, self.context_length)
         if cache is None:
             return self._run(ids, None)
@@ -74,7 +74,7 @@ class CausalLM(Module):
         return states
 
     def logits(self, states: Float[Tensor, "*lead d_model"]) -> Float[Tensor, "*lead vocab"]:
-        """The head, on whichever states are wanted."""
+        """The output head, applied to any states."""
         return states @ self.head_weight.T
 
     @property
@@ -83,7 +83,7 @@ class CausalLM(Module):
         return self.token_embeddings.weight if self.lm_head is None else self.lm_head.weight
 
     def make_cache(self, batch: int, capacity: int | None = None) -> KVCache:
-        """An empty KV cache for `batch` rows of up to `capacity` (the context's) tokens."""
+        """An empty KV cache for `batch` rows of `capacity` tokens; None: the context length."""
         block, weight = self.layers[0], self.token_embeddings.weight
         assert isinstance(block, TransformerBlock)
         return KVCache(

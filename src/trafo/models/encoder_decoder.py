@@ -1,7 +1,7 @@
 """The Transformer of "Attention is all you need" (Vaswani et al., 2017): source ids to target ids.
 
 The encoder reads the source in both directions; the decoder writes the target from left to right,
-looking at what it wrote and, by cross-attention, at the encoded source.
+attending to what it wrote and, by cross-attention, to the encoded source.
 """
 
 import math
@@ -19,14 +19,14 @@ from trafo.nn import Dropout, Embedding, KVCache, SinusoidalPositions, padding_m
 
 
 class Memory(NamedTuple):
-    """The encoded source: one vector for each position, and which of them are real."""
+    """The encoded source: a vector per position, and which positions are not padding."""
 
     states: Float[Tensor, "batch source d_model"]
     mask: Bool[Tensor, "batch 1 1 source"]
 
 
 class DecoderCache:
-    """What a decoder keeps between steps: its own keys and values, and those of the source."""
+    """KV cache of a decoder: keys and values of the target so far, and those of the source."""
 
     def __init__(self, target: KVCache) -> None:
         self.target = target
@@ -34,7 +34,7 @@ class DecoderCache:
         self.source_mask: Tensor | None = None
 
     def reorder(self, rows: Int[Tensor, " new_batch"]) -> None:
-        """Row i becomes what row `rows[i]` was, as beam search needs it."""
+        """Row i becomes a copy of row `rows[i]`, for beam search."""
         self.target.reorder(rows)
         if self.source is not None and self.source_mask is not None:
             self.source = [(keys[rows], values[rows]) for keys, values in self.source]
@@ -44,8 +44,8 @@ class DecoderCache:
 class EncoderDecoder(Module):
     """(source ids, target ids) -> logits for the token after each target position.
 
-    Padding (`padding_id`) stands on the right. The source's is masked; the target's lies ahead of
-    every real token, where the look-ahead mask hides it.
+    Padding (`padding_id`) is on the right. The source's is masked; the target's comes after
+    every real token, where the causal mask hides it.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class EncoderDecoder(Module):
         build = Parts(config, device, dtype)
         shared = config.shared_embeddings
         self.target_embeddings = build.embedding(config.target_vocab_size)
-        # What is shared exists once: without a table or head of its own, the target's serves.
+        # Shared weights exist once: where table or head is None, the target's table is used.
         self.source_embeddings = (
             None if shared == "all" else build.embedding(config.source_vocab_size)
         )
@@ -78,7 +78,7 @@ class EncoderDecoder(Module):
         return self.decode(target_ids, self.encode(source_ids))
 
     def encode(self, source_ids: Int[Tensor, "batch source"]) -> Memory:
-        """Read the source once; `decode` takes what comes out as often as it likes."""
+        """Encode the source once; `decode` can use the result many times."""
         mask = padding_mask(source_ids, self.config.padding_id)
         x = self._embed(self.source_embeddings or self.target_embeddings, source_ids, None)
         for layer in self.encoder:
@@ -95,7 +95,7 @@ class EncoderDecoder(Module):
     ) -> Float[Tensor, "batch target vocab"]:
         """Logits for the token after each target position.
 
-        With a `cache` the ids continue what it holds, `lengths` says how many of each row are
+        With a `cache` the ids continue its tokens, `lengths` says how many of each row are
         real, and the memory is read by the first step only.
         """
         return self.logits(self.hidden_states(target_ids, memory, cache=cache, lengths=lengths))
@@ -108,7 +108,7 @@ class EncoderDecoder(Module):
         cache: DecoderCache | None = None,
         lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
-        """The decoder without the head."""
+        """Final hidden states of the decoder, without the head."""
         source, source_mask = self._source_keys_values(memory, cache)
         step = None if cache is None else cache.target.begin(target_ids.shape[1], lengths)
         positions = None if step is None else step.positions
@@ -131,7 +131,7 @@ class EncoderDecoder(Module):
         return self.target_embeddings.weight if self.lm_head is None else self.lm_head.weight
 
     def make_cache(self, batch: int, capacity: int | None = None) -> DecoderCache:
-        """An empty cache for `batch` targets of up to `capacity` (the context's) tokens."""
+        """An empty cache for `batch` targets of `capacity` tokens; None: the context length."""
         config, weight = self.config, self.target_embeddings.weight
         target = KVCache(
             num_layers=config.num_decoder_layers,
@@ -147,7 +147,7 @@ class EncoderDecoder(Module):
     def _embed(
         self, table: Embedding, ids: Int[Tensor, "batch seq"], positions: Tensor | None
     ) -> Float[Tensor, "batch seq d_model"]:
-        """Scaled by sqrt(d_model), so that words are not drowned by the sinusoids."""
+        """Embeddings scaled by sqrt(d_model), so that the sinusoids do not dominate."""
         require_fits_context(ids, self.config.context_length)
         words = table(ids) * math.sqrt(self.config.d_model)
         out: Tensor = self.dropout(self.positions(words, positions))

@@ -47,7 +47,7 @@ class EncoderDecoderConfig:
     shared_embeddings: SharedEmbeddings = "none"
     """weight tying: target ties decoder embeddings and output head; all: the encoder's as well"""
     padding_id: int = 0
-    """padding id: fills short sentences up, masked in attention"""
+    """padding id: fills up short sentences; masked in attention"""
     dropout: float = 0.1
     """dropout probability during training"""
 
@@ -56,7 +56,11 @@ class EncoderDecoderConfig:
         layers = ("num_encoder_layers", "num_decoder_layers", "num_heads")
         require_positive(self, (*sizes, *layers))
         check_heads(self.d_model, self.num_heads, None)
-        require(self.d_model % 2 == 0, f"d_model is {self.d_model}, odd", "sinusoids come in pairs")
+        require(
+            self.d_model % 2 == 0,
+            f"d_model is {self.d_model}",
+            "it must be even: sinusoids come in pairs",
+        )
         require_choice(get_args(ActivationChoice), activation=self.activation)
         require_choice(get_args(Placement), norm_placement=self.norm_placement)
         require_choice(get_args(SharedEmbeddings), shared_embeddings=self.shared_embeddings)
@@ -64,8 +68,8 @@ class EncoderDecoderConfig:
         same = self.source_vocab_size == self.target_vocab_size
         require(
             same or self.shared_embeddings != "all",
-            f"vocabularies of {self.source_vocab_size} and {self.target_vocab_size} share nothing",
-            "shared_embeddings: all needs one vocabulary for both sides",
+            f"vocabularies of {self.source_vocab_size} and {self.target_vocab_size} differ",
+            "shared_embeddings: all needs vocabularies of the same size",
         )
         require(
             self.shared_embeddings == "none" or not self.head_bias,

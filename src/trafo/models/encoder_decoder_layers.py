@@ -1,4 +1,4 @@
-"""The two kinds of layers in the 2017 Transformer, assembled from finished parts."""
+"""Encoder and decoder layers of the 2017 Transformer, and how their parts are made."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -57,7 +57,7 @@ class EncoderLayer(Module):
 
 
 class DecoderLayer(Module):
-    """Causal self-attention over the target, attention to the source, then feed-forward."""
+    """Causal self-attention over the target, cross-attention to the source, then feed-forward."""
 
     def __init__(
         self,
@@ -86,14 +86,14 @@ class DecoderLayer(Module):
     ) -> Float[Tensor, "batch target d_model"]:
         """`source` are this layer's keys and values of the encoded source."""
 
-        def look_back(h: Tensor) -> Tensor:
+        def attend_to_target(h: Tensor) -> Tensor:
             return self.dropout(self.self_attn(h, cache=cache))  # type: ignore[no-any-return]
 
-        def look_across(h: Tensor) -> Tensor:
+        def attend_to_source(h: Tensor) -> Tensor:
             return self.dropout(self.cross_attn.attend(h, *source, source_mask))  # type: ignore[no-any-return]
 
-        x = residual(x, look_back, self.ln1, self.norm_placement)
-        x = residual(x, look_across, self.ln2, self.norm_placement)
+        x = residual(x, attend_to_target, self.ln1, self.norm_placement)
+        x = residual(x, attend_to_source, self.ln2, self.norm_placement)
         return residual(x, lambda h: self.dropout(self.ffn(h)), self.ln3, self.norm_placement)
 
 

@@ -1,7 +1,7 @@
 """GPT-2 (Radford et al., 2019) in its four sizes.
 
-Learned positions, LayerNorm before each sublayer and at the end, tanh-GELU, biases everywhere but
-in the head, which is the embedding table again.
+Learned positions, pre-norm with LayerNorm, tanh-GELU, biases everywhere but in the head, which is
+tied to the embedding table.
 """
 
 import math
@@ -97,7 +97,7 @@ class GPT2(CausalLM):
         self._init_weights()
 
     def _init_weights(self) -> None:
-        """N(0, 0.02^2); what adds to the stream is smaller, by the number of additions."""
+        """N(0, 0.02^2); residual output projections scaled by 1/sqrt(2 num_layers)."""
         additions = 2 * len(self.layers)
         for name, parameter in self.named_parameters():
             if parameter.ndim == 2:

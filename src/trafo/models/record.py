@@ -1,4 +1,4 @@
-"""Attention weights of any model, readable or accelerated, without the model knowing.
+"""Attention weights of any model, readable or accelerated, recorded by forward hooks.
 
 with record_attention(model) as weights:
     model(ids)
@@ -20,7 +20,7 @@ from trafo.nn import AdditiveAttention, HeadsAttention
 def record_attention(model: Module) -> Iterator[dict[str, list[Tensor]]]:
     """The weights of every attention layer, by its name, in the order of the calls.
 
-    They are computed from what the layer is given, by the formula: the fused kernel has none.
+    They are computed again from the layer's inputs: the fused kernel never stores them.
     """
     found: dict[str, list[Tensor]] = {}
 

@@ -1,7 +1,7 @@
-"""The baseline that attention was invented for (Bahdanau, Cho and Bengio, 2015).
+"""RNN encoder-decoder with additive attention (Bahdanau, Cho and Bengio, 2015).
 
-A bidirectional GRU reads the source; at each target step the decoder's state asks, by additive
-attention, which source positions matter now: s_t = GRU([y_(t-1); c_t], s_(t-1)) with
+A bidirectional GRU reads the source; at each target step the decoder's state is the query of
+additive attention over the source: s_t = GRU([y_(t-1); c_t], s_(t-1)) with
 c_t = attention(s_(t-1), annotations). The logits come from a tanh layer over [s_t; c_t; y_(t-1)].
 """
 
@@ -30,7 +30,7 @@ class RecurrentConfig:
     d_hidden: int = 512
     """hidden size of the GRUs (each direction) and of the attention"""
     padding_id: int = 0
-    """padding id: fills short sentences up, masked in attention"""
+    """padding id: fills up short sentences; masked in attention"""
     dropout: float = 0.1
     """dropout probability during training"""
 
@@ -55,7 +55,7 @@ class Annotations:
 
 
 class RecurrentCache:
-    """The decoder's state after what it wrote so far; None before the first step."""
+    """The decoder's state after the tokens so far; None before the first step."""
 
     def __init__(self) -> None:
         self.state: Tensor | None = None
@@ -103,7 +103,7 @@ class RecurrentEncoderDecoder(Module):
         return self.decode(target_ids, self.encode(source_ids))
 
     def encode(self, source_ids: Int[Tensor, "batch source"]) -> Annotations:
-        """Each position is annotated with what stands before and what stands after it."""
+        """Annotate each position with the forward and the backward state."""
         real = source_ids != self.config.padding_id
         x = self.dropout(self.source_embeddings(source_ids))
         before = run_gru(self.encoder_forward, x, real)
@@ -124,7 +124,7 @@ class RecurrentEncoderDecoder(Module):
         cache: RecurrentCache | None = None,
         lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch target vocab"]:
-        """Logits after each target position; a `cache` goes on where its last step ended."""
+        """Logits after each target position; with a `cache`, continue after its last step."""
         return self.logits(self.hidden_states(target_ids, memory, cache=cache, lengths=lengths))
 
     def hidden_states(
@@ -135,7 +135,7 @@ class RecurrentEncoderDecoder(Module):
         cache: RecurrentCache | None = None,
         lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
-        """The decoder without the head."""
+        """Final hidden states of the decoder, without the head."""
         memory = memory if cache is None or cache.source is None else cache.source
         state = memory.first_state if cache is None or cache.state is None else cache.state
         words = self.dropout(self.target_embeddings(target_ids))
@@ -164,7 +164,7 @@ class RecurrentEncoderDecoder(Module):
         return self.lm_head.weight
 
     def make_cache(self, batch: int, capacity: int | None = None) -> RecurrentCache:
-        """A state is all there is to keep, however many tokens there were."""
+        """An empty cache: it holds one state, whatever the number of tokens."""
         return RecurrentCache()
 
 

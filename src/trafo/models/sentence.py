@@ -1,4 +1,4 @@
-"""One vector for a sentence: pool the states of an encoder or a language model."""
+"""Sentence vectors: pool the hidden states of an encoder or a language model."""
 
 from typing import Literal
 
@@ -18,7 +18,7 @@ def pool(
     real: Bool[Tensor, "batch seq"],
     how: Pooling = "mean",
 ) -> Float[Tensor, "batch d_model"]:
-    """First real position, or mean or maximum over the real ones; zeros for a row without any."""
+    """First, mean or max pooling over the real positions; zeros for a row without any."""
     some = real.any(-1, keepdim=True)
     if how == "first":
         first = real.to(states.dtype).argmax(-1)
@@ -41,7 +41,7 @@ def sentence_vectors(
 ) -> Float[Tensor, "batch d_model"]:
     """A vector for each right-padded row; `real` is False for padding.
 
-    In a language model the first position has seen nothing else: prefer mean or max there.
+    In a language model the first position attends only to itself: prefer mean or max there.
     """
     if isinstance(model, CausalLM):
         return pool(model.hidden_states(ids), real, how)

@@ -1,8 +1,8 @@
-"""TransformerLM: the decoder-only language model of today, with a switch for each choice in it.
+"""TransformerLM: a modern decoder-only language model, with a switch for each design choice.
 
 Token embedding, pre-norm blocks of causal attention with rotary positions and SwiGLU, final
 RMSNorm, untied head (the shape of Touvron et al., 2023). Every part can be swapped by a config
-field, to see what it is good for.
+field, to see its effect.
 """
 
 import dataclasses
@@ -59,17 +59,17 @@ class TransformerLMConfig:
     head_size: int | None = None
     """size of each attention head; None: d_model / num_heads"""
     rope_theta: float = 10_000.0
-    """rotary base (theta): a larger one rotates more slowly and reaches further"""
+    """RoPE base (theta): a larger one rotates more slowly and reaches further"""
     rope_scaling: RopeScalingName = "none"
-    """slower rotation for longer contexts: none, linear, or llama3 (as Llama 3.1 has it)"""
+    """RoPE scaling for longer contexts: none, linear, or llama3 (as in Llama 3.1)"""
     rope_factor: float = 1.0
-    """what rope_scaling divides frequencies by"""
+    """RoPE scaling factor, which frequencies are divided by"""
     rope_low: float = 1.0
-    """llama3: waves longer than rope_original_context / rope_low are slowed down in full"""
+    """llama3 low-frequency factor: wavelengths above rope_original_context / rope_low are scaled"""
     rope_high: float = 4.0
-    """llama3: waves shorter than rope_original_context / rope_high stay as they are"""
+    """llama3 high-frequency factor: those below rope_original_context / rope_high are not"""
     rope_original_context: int = 8192
-    """llama3: context length before the scaling"""
+    """llama3: context length of the original model"""
     norm_placement: NormPlacement = "pre"
     """pre-norm, post-norm (as in 2017), or no norm"""
     norm: NormName = "rmsnorm"
@@ -89,17 +89,17 @@ class TransformerLMConfig:
     qk_norm: bool = False
     """RMSNorm on queries and keys, so that attention scores cannot grow"""
     window: int | None = None
-    """sliding-window attention: tokens back that are seen; None: all"""
+    """sliding-window attention: window size in tokens; None: full attention"""
     dropout: float = 0.0
     """dropout probability during training"""
     embedding_norm: bool = False
-    """norm the token embeddings before the first layer"""
+    """normalize the token embeddings before the first layer"""
     embedding_std: float | None = None
     """initial standard deviation of the embeddings; None: 1, or d_model^-0.5 if tied"""
     zero_init_outputs: bool = False
     """start the output projections (output_proj, w2) at 0: each block begins as the identity"""
     head_std: float | None = None
-    """initial standard deviation of the output head, 0 for uniform odds; None: by its shape"""
+    """initial standard deviation of the output head, 0 for uniform probabilities; None: Xavier"""
 
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "context_length", "d_model", "num_layers", "num_heads")
@@ -140,7 +140,7 @@ class TransformerLMConfig:
 
     @property
     def rotary_scaling(self) -> RotaryScaling | None:
-        """As the rotary layer takes it."""
+        """RoPE scaling for the rotary layer; None: no scaling."""
         if self.rope_scaling == "none":
             return None
         return RotaryScaling(
@@ -191,7 +191,7 @@ class TransformerLM(CausalLM):
             ln_embeddings=_norm(config, device, dtype) if config.embedding_norm else None,
             position_embeddings=_added_positions(config, device, dtype),
             layers=[_block(config, rope, device, dtype) for _ in range(num_layers)],
-            # After post-norm blocks the stream is normed already.
+            # After post-norm blocks the residual stream is normalized already.
             ln_final=_norm(config, device, dtype) if config.norm_placement == "pre" else None,
             lm_head=None if config.tied_head else Linear(d_model, vocab_size, device, dtype),
             context_length=context_length,
@@ -201,7 +201,7 @@ class TransformerLM(CausalLM):
         self._init_weights()
 
     def _init_weights(self) -> None:
-        """Where the config asks for another start than each layer's own."""
+        """Initial weights where the config differs from the layers' defaults."""
         if self.config.zero_init_outputs:
             for name, parameter in self.named_parameters():
                 if name.endswith(("output_proj.weight", "ffn.w2.weight")):

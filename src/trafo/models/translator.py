@@ -1,6 +1,6 @@
-"""The models that translate: `encode` reads a source, `hidden_states` and `logits` write a target.
+"""Translation models: `encode` the source, `decode` the target.
 
-Both also `decode` with a cache from `make_cache`, whose `reorder` beam search needs.
+`make_cache` gives `decode` a cache, whose `reorder` beam search needs.
 """
 
 from trafo.models.encoder_decoder import EncoderDecoder

@@ -1,4 +1,4 @@
-"""Layers, from scratch: numbers in, tensors out. They know nothing of text, files or configs.
+"""Layers from scratch: tensors in, tensors out. They know nothing of text, files or configs.
 
 Each is its formula and nothing else; `trafo.fast` holds the faster versions. Read in this order:
 linear, embedding, norm, activation, feed_forward, softmax, position, masks, attention, residual,

@@ -38,7 +38,7 @@ class AdditiveAttention(Module):
         value: Float[Tensor, "*lead keys d_value"],
         mask: Bool[Tensor, "*#lead #queries #keys"] | None = None,
     ) -> Float[Tensor, "*lead queries d_value"]:
-        """Keys come as `k_proj(key)`: a decoder asks again and again about the same keys."""
+        """Keys are passed as `k_proj(key)`: a decoder projects them once for all steps."""
         return weighted_mean(self.weights(query, projected_key, value, mask), value)
 
     def weights(

@@ -1,7 +1,7 @@
 """Attention: softmax(Q K^T / sqrt(d_k)) V (Vaswani et al., 2017), from one head to many.
 
-Each query takes a weighted mean of the values; the weights say how well the keys fit the query.
-Dividing by sqrt(d_k) keeps the scores of random vectors near size 1, where softmax still learns.
+Each query gets a weighted mean of the values; the weights say how well the keys match the query.
+Dividing by sqrt(d_k) keeps the variance of the scores near 1, where softmax has useful gradients.
 
 Multi-head: head_h = attention(Wq_h x, Wk_h y, Wv_h y);  out = Wo [head_1; ...; head_n].
 """
@@ -43,7 +43,7 @@ def attention_weights(
     k: Float[Tensor, "*#lead keys d_k"],
     mask: Bool[Tensor, "*#lead #queries #keys"] | None = None,
 ) -> Float[Tensor, "*lead queries keys"]:
-    """Rows of non-negative numbers that sum to 1, or to 0 where the mask leaves nothing."""
+    """Softmax of the scaled scores: rows sum to 1, or to 0 where the mask hides every key."""
     scores = einsum(q, k, "... queries d, ... keys d -> ... queries keys") / math.sqrt(q.shape[-1])
     return softmax(scores, dim=-1) if mask is None else masked_softmax(scores, mask)
 
@@ -51,9 +51,9 @@ def attention_weights(
 def masked_softmax(
     scores: Float[Tensor, "*shape"], mask: Bool[Tensor, "..."]
 ) -> Float[Tensor, "*shape"]:
-    """softmax over the last dimension among what `mask` leaves; all zeros where it leaves nothing.
+    """softmax over the last dimension where `mask` is True; all zeros if it is nowhere.
 
-    Forbidden scores become the lowest finite number, not -inf: an empty row would be inf - inf.
+    Masked scores become the lowest finite number, not -inf: an empty row would be inf - inf.
     Their weights then underflow to exactly 0, save in an empty row, which the second fill clears.
     """
     lowest = torch.finfo(scores.dtype).min
@@ -63,12 +63,12 @@ def masked_softmax(
 def weighted_mean(
     weights: Float[Tensor, "*#lead queries keys"], values: Float[Tensor, "*#lead keys d_v"]
 ) -> Float[Tensor, "*lead queries d_v"]:
-    """The values, mixed by each query's weights."""
+    """Weighted mean of the values, for each query."""
     return einsum(weights, values, "... queries keys, ... keys d -> ... queries d")
 
 
 class SingleHeadAttention(Module):
-    """attention(Wq x, Wk y, Wv y), the step before several heads; d_k and d_v are free."""
+    """Single-head attention(Wq x, Wk y, Wv y); d_k and d_v are free."""
 
     def __init__(
         self,
@@ -98,8 +98,8 @@ class SingleHeadAttention(Module):
 class HeadsAttention(Module):
     """Scaled dot-product attention of all heads, over projected queries, keys and values.
 
-    `causal`: no query sees a later key; `window`: none farther than that many tokens. Each
-    key/value head serves a group of neighbouring query heads (Ainslie et al., 2023).
+    `causal`: no query sees a later key; `window`: sliding-window attention. Grouped-query attention
+    (Ainslie et al., 2023): each key/value head serves a group of adjacent query heads.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class HeadsAttention(Module):
         mask: Bool[Tensor, "#batch #heads #queries #keys"] | None = None,
         slots: Int[Tensor, "batch queries"] | None = None,
     ) -> Float[Tensor, "batch heads queries d_head"]:
-        """`slots` are the places of the queries among the keys; None: the same places."""
+        """`slots` are the positions of the queries among the keys; None: the same positions."""
         k, v = share_heads(k, q.shape[1]), share_heads(v, q.shape[1])
         return scaled_dot_product_attention(q, k, v, self.seen(k, mask, slots), self.dropout)
 
@@ -141,7 +141,7 @@ class HeadsAttention(Module):
         mask: Bool[Tensor, "#batch #heads #queries #keys"] | None,
         slots: Int[Tensor, "batch queries"] | None,
     ) -> Bool[Tensor, "..."] | None:
-        """Which keys each query sees: what `mask` allows, not ahead, within the window."""
+        """Which keys each query sees: `mask`, causal mask and window combined."""
         if not self.causal and self.window is None:
             return mask
         keys = torch.arange(k.shape[2], device=k.device)
@@ -155,7 +155,7 @@ class HeadsAttention(Module):
 
 
 class MultiHeadAttention(Module):
-    """Queries from one sequence, keys and values from another: cross-attention."""
+    """Cross-attention: queries from one sequence, keys and values from another."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class MultiHeadAttention(Module):
         key: Float[Tensor, "batch keys d_model"],
         value: Float[Tensor, "batch keys d_model"],
     ) -> tuple[Heads, Heads]:
-        """The half that depends on the attended sequence alone: a decoder computes it once."""
+        """Projected keys and values: a decoder computes them once per source."""
         k, v = self.k_proj(key), self.v_proj(value)
         return split_heads(k, self.num_heads), split_heads(v, self.num_heads)
 
@@ -202,17 +202,17 @@ class MultiHeadAttention(Module):
         v: Float[Tensor, "batch heads keys d_head"],
         mask: Bool[Tensor, "#batch #heads #queries #keys"] | None = None,
     ) -> Float[Tensor, "batch queries d_model"]:
-        """The other half, for each new query."""
+        """Attention of queries to projected keys and values."""
         q = split_heads(self.q_proj(query), self.num_heads)
         out: Tensor = self.output_proj(merge_heads(self.attention(q, k, v, mask)))
         return out
 
 
 class MultiHeadSelfAttention(Module):
-    """A sequence looks at itself: causal in a language model, `causal=False` in an encoder.
+    """Self-attention: causal in a language model, `causal=False` in an encoder.
 
-    Optional: rotary positions, fewer key/value heads, RMSNorm on queries and keys (Henry et al.,
-    2020), a window, a KV cache.
+    Optional: RoPE, grouped-query attention, RMSNorm on queries and keys (Henry et al., 2020),
+    sliding window, KV cache.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class MultiHeadSelfAttention(Module):
     def _place(
         self, heads: Heads, norm: RMSNorm | None, positions: Int[Tensor, "#batch seq"] | None
     ) -> Heads:
-        """Norm, then rotate by the position: the same rotation for every head."""
+        """Normalize, then rotate by position (RoPE), every head alike."""
         if norm is not None:
             heads = norm(heads)
         if self.rope is not None:
@@ -287,7 +287,7 @@ class MultiHeadSelfAttention(Module):
         """All keys and values so far, and where among them this step's tokens are."""
         if not self.attention.causal:
             raise InputError(
-                "attention in both directions cannot use a KV cache",
+                "bidirectional attention cannot use a KV cache",
                 hint="earlier tokens would have to see later ones; give the whole sequence at once",
             )
         k, v = cache.store(k, v)
@@ -300,19 +300,19 @@ class MultiHeadSelfAttention(Module):
 
 
 def split_heads(x: Float[Tensor, "batch seq d"], num_heads: int) -> Heads:
-    """The features of each position, cut into heads."""
+    """Split the features of each position into heads."""
     return rearrange(x, "batch seq (heads d_head) -> batch heads seq d_head", heads=num_heads)
 
 
 def merge_heads(heads: Heads) -> Float[Tensor, "batch seq d_model"]:
-    """The heads of each position, side by side again."""
+    """Concatenate the heads of each position."""
     return rearrange(heads, "batch heads seq d_head -> batch seq (heads d_head)")
 
 
 def share_heads(
     x: Float[Tensor, "batch kv_heads keys d_head"], num_heads: int
 ) -> Float[Tensor, "batch heads keys d_head"]:
-    """Repeat each key/value head for the group of neighbouring query heads that it serves."""
+    """Repeat each key/value head for the group of neighbouring query heads that share it."""
     if x.shape[1] == num_heads:
         return x
     return torch.repeat_interleave(x, num_heads // x.shape[1], dim=1)
@@ -321,9 +321,7 @@ def share_heads(
 def check_heads(
     d_model: int, num_heads: int, num_kv_heads: int | None, head_size: int | None = None
 ) -> None:
-    """d_model splits evenly over the heads, unless they have a size of their own, and the heads
-    over the key/value heads.
-    """
+    """d_model is divisible by the heads, unless head_size is given, and they by key/value heads."""
     if num_heads < 1 or (head_size is None and d_model % num_heads):
         raise ConfigError(
             f"d_model {d_model} is not divisible by num_heads {num_heads}",

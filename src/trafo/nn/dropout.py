@@ -1,6 +1,6 @@
-"""Dropout (Srivastava et al., 2014): while training, set a share `p` of the numbers to zero.
+"""Dropout (Srivastava et al., 2014): in training, set each number to zero with probability `p`.
 
-The rest grow by 1/(1-p), so that the expected value stays and nothing changes when not training.
+The others are scaled by 1/(1-p), which keeps the expected value; evaluation changes nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ _BY_ROW: ContextVar[Sequence[torch.Generator]] = ContextVar("generators of the r
 
 @contextmanager
 def dropout_by_row(generators: Sequence[torch.Generator]) -> Iterator[None]:
-    """Inside, row i of a batch is drawn by generator i alone, whatever else is in the batch."""
+    """Inside, dropout of row i of a batch is drawn by generator i alone, whatever the rest is."""
     token = _BY_ROW.set(generators)
     try:
         yield

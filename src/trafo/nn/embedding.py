@@ -1,4 +1,4 @@
-"""A vector for each id: row `id` of a table."""
+"""Token embedding: each id's vector is a row of a table."""
 
 import torch
 from jaxtyping import Float, Int
@@ -9,7 +9,7 @@ from trafo.nn.init import truncated_normal_
 
 
 class Embedding(Module):
-    """A table (num_embeddings, embedding_dim), N(0, std^2) cut at 3 standard deviations."""
+    """A table (num_embeddings, embedding_dim), N(0, std^2) truncated at 3 std."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Feed-forward layers: each position on its own is widened, activated and narrowed again.
+"""Feed-forward layers: two linear maps with an activation between, for each position alone.
 
-SwiGLU(x)      = W2 (SiLU(W1 x) * W3 x)          (Shazeer, 2020): one half gates the other
+SwiGLU(x)      = W2 (SiLU(W1 x) * W3 x)          (Shazeer, 2020): SiLU(W1 x) is the gate
 FeedForward(x) = W2 f(W1 x + b1) + b2            (Vaswani et al., 2017, with f = ReLU)
 """
 
@@ -27,7 +27,7 @@ def default_d_ff(kind: FeedForwardName, d_model: int) -> int:
 def silu_gate(
     gate: Float[Tensor, "*shape"], value: Float[Tensor, "*shape"]
 ) -> Float[Tensor, "*shape"]:
-    """SiLU of one half gates the other."""
+    """SiLU(gate) * value."""
     return silu(gate) * value
 
 

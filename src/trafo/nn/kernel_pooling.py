@@ -2,7 +2,7 @@
 
 f(x) = sum_i K(x - x_i) / sum_j K(x - x_j) y_i. With the Gaussian kernel K(u) = exp(-(u w)^2 / 2)
 the weights are softmax(-((x - x_i) w)^2 / 2): the nearer a key, the more its value counts. A large
-w looks closely, w -> 0 is average pooling. Letting w be learned is where attention begins.
+w is a narrow kernel, w -> 0 is average pooling. Learning w is the first step to attention.
 """
 
 import torch
@@ -19,7 +19,7 @@ def average_pooling(
     key: Float[Tensor, "*#lead keys"],
     value: Float[Tensor, "*#lead keys d_value"],
 ) -> Float[Tensor, "*lead queries d_value"]:
-    """Whatever is asked, the mean of all values: attention with equal weights."""
+    """The mean of all values for every query: attention with equal weights."""
     mean = value.mean(-2, keepdim=True)
     return mean.expand(*query.shape, value.shape[-1])
 
@@ -40,12 +40,12 @@ def nadaraya_watson(
     value: Float[Tensor, "*#lead keys d_value"],
     inverse_width: float = 1.0,
 ) -> Float[Tensor, "*lead queries d_value"]:
-    """Kernel pooling with nothing to learn."""
+    """Nadaraya-Watson regression with a fixed kernel width."""
     return weighted_mean(kernel_weights(query, key, inverse_width), value)
 
 
 class NadarayaWatson(Module):
-    """Kernel pooling with a learned width: w is the one parameter."""
+    """Nadaraya-Watson regression with a learned width: w is the only parameter."""
 
     def __init__(
         self,

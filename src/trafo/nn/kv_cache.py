@@ -1,7 +1,7 @@
-"""KV cache: keys and values of the tokens seen so far, so that a new token costs one token.
+"""KV cache: keys and values of the tokens so far, so that only new tokens are computed.
 
-Made by a model, handed to it with every call, owned by the caller: the model itself stays without
-memory. Slot j of a row holds the token at position j. Rows may hold different numbers of tokens:
+Made by a model, passed to it with every call, owned by the caller: the model itself has no
+state. Slot j of a row holds the token at position j. Rows may hold different numbers of tokens:
 a batch of prompts is padded on the right, `counts` says how many ids of each row are real, and
 what padding writes is hidden (its slot lies ahead of every real query, where causal attention does
 not look) until a real token overwrites it.
@@ -48,8 +48,8 @@ class KVCache:
         longest = int(ends.max())
         if longest > self.capacity:
             raise InputError(
-                f"the cache holds {self.capacity} tokens a row, this step would make it {longest}",
-                hint="make a larger cache, or drop the oldest tokens and start anew",
+                f"the cache holds {self.capacity} tokens per row, this step needs {longest}",
+                hint="make a larger cache, or drop the oldest tokens and start again",
             )
         together = len(set(starts)) == 1 and starts[0] + seq <= self.capacity
         slots = self.lengths[:, None] + torch.arange(seq, device=self.lengths.device)
@@ -62,13 +62,13 @@ class KVCache:
         )
 
     def reorder(self, rows: Int[Tensor, " new_batch"]) -> None:
-        """Row i becomes what row `rows[i]` was; rows may repeat (beams) or be left out (done)."""
+        """Row i becomes a copy of row `rows[i]`; rows may repeat (beams) or be left out (done)."""
         self.keys = self.keys.index_select(1, rows)
         self.values = self.values.index_select(1, rows)
         self.lengths = self.lengths[rows]
 
     def replace(self, rows: Int[Tensor, " rows"], other: "KVCache") -> None:
-        """Row `rows[i]` becomes what row i of another cache is: a text begun anew, or a new one."""
+        """Row `rows[i]` becomes a copy of row i of another cache."""
         used = min(self.capacity, other.capacity)
         self.keys[:, rows, :, :used] = other.keys[:, :, :, :used]
         self.values[:, rows, :, :used] = other.values[:, :, :, :used]
@@ -77,7 +77,7 @@ class KVCache:
 
 @dataclass(frozen=True)
 class CacheStep:
-    """One call of the model: where its tokens go."""
+    """One call of the model: the slots of its tokens."""
 
     cache: KVCache
     slots: Int[Tensor, "batch seq"]

@@ -9,7 +9,7 @@ from trafo.nn.init import truncated_normal_, xavier_std
 
 
 class Linear(Module):
-    """A matrix of shape (out, in) applied to the last dimension; no bias unless asked."""
+    """A matrix of shape (out, in) applied to the last dimension; bias is optional."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Masks: who may look at whom. True = attend, everywhere in trafo.
+"""Attention masks: which keys each query may attend to. True = attend, everywhere in trafo.
 
-A mask is compared with scores of shape (batch, heads, query, key) and broadcasts against them.
+A mask broadcasts against scores of shape (batch, heads, query, key).
 """
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def padding_mask(ids: Int[Tensor, "batch seq"], padding_id: int) -> Bool[Tensor, "batch 1 1 seq"]:
-    """Nobody attends to padding."""
+    """Padding mask: no query attends to padding."""
     return (ids != padding_id)[:, None, None, :]
 
 
@@ -19,12 +19,12 @@ def length_mask(lengths: Int[Tensor, " batch"], seq: int) -> Bool[Tensor, "batch
 
 
 def look_ahead_mask(seq: int, device: torch.device | str | None = None) -> Bool[Tensor, "seq seq"]:
-    """Position i attends to positions 0..i: nobody sees the future."""
+    """Causal mask: position i attends to positions 0..i."""
     return torch.ones(seq, seq, dtype=torch.bool, device=device).tril()
 
 
 def target_mask(ids: Int[Tensor, "batch seq"], padding_id: int) -> Bool[Tensor, "batch 1 seq seq"]:
-    """Neither padding nor the future."""
+    """Causal mask and padding mask together."""
     return padding_mask(ids, padding_id) & look_ahead_mask(ids.shape[1], ids.device)
 
 
@@ -35,7 +35,7 @@ def window_mask(
     *,
     causal: bool,
 ) -> Bool[Tensor, "*lead query key"]:
-    """From positions: a key is seen if it is nearer than `window` and, if causal, not ahead.
+    """Sliding-window mask: a key is seen if nearer than `window` and, if causal, not ahead.
 
     A causal window of w is the query itself and the w - 1 positions before it.
     """

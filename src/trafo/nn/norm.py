@@ -1,4 +1,4 @@
-"""Norms: bring each vector to a common size, then let a learned gain choose the size again.
+"""Normalization: bring each vector to a common size, then apply a learned gain.
 
 RMSNorm(x) = x / sqrt(mean(x^2) + eps) * gain                        (Zhang and Sennrich, 2019)
 LayerNorm(x) = (x - mean(x)) / sqrt(var(x) + eps) * gain + shift     (Ba, Kiros and Hinton, 2016)

@@ -1,7 +1,7 @@
-"""Positions: attention alone sees a set, these tell it the order.
+"""Position encodings: attention alone sees a set, these add the order.
 
 Rotary (Su et al., 2021): the pair (x_2k, x_2k+1) at position i is rotated by the angle
-i theta^(-2k/d). A query at i and a key at j then meet at the angle of i - j: only distance counts.
+i theta^(-2k/d). The product of a query at i and a key at j then depends on i - j only.
 
 Sinusoidal (Vaswani et al., 2017): PE(i, 2k) = sin(i / 10000^(2k/d)), PE(i, 2k+1) = cos(same),
 added to the embeddings. Learned (GPT-2): one trained vector for each position, added too.
@@ -23,11 +23,11 @@ from trafo.nn.init import truncated_normal_
 
 @dataclass(frozen=True, kw_only=True)
 class RotaryScaling:
-    """Slower rotation, so that a model reads further than it was trained to.
+    """RoPE scaling: slower rotation, for contexts longer than those of the training.
 
     `linear` divides all frequencies by the factor (Chen et al., 2023). `llama3` (Llama 3.1) divides
-    those whose wave is longer than the original context / low, leaves those that are shorter than
-    the original context / high, and goes smoothly from one to the other in between.
+    those with wavelengths above the original context / low, keeps those with wavelengths below the
+    original context / high, and interpolates in between.
     """
 
     kind: Literal["linear", "llama3"]
@@ -37,7 +37,7 @@ class RotaryScaling:
     original_context: int = 8192
 
     def apply(self, frequencies: Float[Tensor, " pair"]) -> Float[Tensor, " pair"]:
-        """The frequencies that take the place of these."""
+        """The scaled frequencies."""
         if self.kind == "linear":
             return frequencies / self.factor
         waves = self.original_context * frequencies / (2 * math.pi)  # in the original context
@@ -77,7 +77,7 @@ class RotaryPositionalEmbedding(Module):
         super().__init__()
         if d_k % 2:
             raise ConfigError(
-                f"rotary size d_k is {d_k}, odd", hint="rotation takes pairs of numbers"
+                f"rotary size d_k is {d_k}", hint="it must be even: RoPE rotates pairs"
             )
         self.theta, self.d_k, self.max_seq_len = theta, d_k, max_seq_len
         self.scaling = scaling
@@ -111,7 +111,7 @@ class RotaryPositionalEmbedding(Module):
     def cos_sin(
         self, seq: int, token_positions: Int[Tensor, "*lead seq"] | None
     ) -> tuple[Float[Tensor, "*lead seq pair"], Float[Tensor, "*lead seq pair"]]:
-        """Of the angles at these positions; None: 0..seq-1."""
+        """cos and sin of the angles at these positions; None: 0..seq-1."""
         rows = slice(seq) if token_positions is None else token_positions
         return self.cos[rows], self.sin[rows]
 
@@ -121,7 +121,7 @@ class RotaryPositionalEmbedding(Module):
 
 
 class SinusoidalPositions(Module):
-    """Adds waves of geometrically growing length to the embeddings; nothing to learn."""
+    """Adds sinusoids of geometrically growing wavelength to the embeddings; no parameters."""
 
     table: Tensor
 

@@ -1,4 +1,4 @@
-"""Sums over many numbers are taken in float32 at least, whatever the numbers are stored in."""
+"""Sums are computed in float32 at least, whatever the storage dtype."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Gated recurrent unit (Cho et al., 2014): what sequences were read with before attention.
+"""Gated recurrent unit (Cho et al., 2014): the recurrent layer of sequence models before attention.
 
 r = sigmoid(Wr x + Ur h), z = sigmoid(Wz x + Uz h), n = tanh(Wn x + bn + r * (Un h + cn))
 h' = (1 - z) * n + z * h: the gate z keeps the old state, r decides how much of it the new one sees.
@@ -13,7 +13,7 @@ from trafo.nn.linear import Linear
 
 
 class GRUCell(Module):
-    """One step; the three matrices for r, z and n stand above one another, as in torch."""
+    """One step; the three matrices for r, z and n are stacked, as in torch."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class GRUCell(Module):
     def step(
         self, projected: Float[Tensor, "batch d_gates"], h: Float[Tensor, "batch d_hidden"]
     ) -> Float[Tensor, "batch d_hidden"]:
-        """With W x already computed: for known inputs that is one product for all steps."""
+        """One step with W x already computed: for known inputs, one product for all steps."""
         input_r, input_z, input_n = projected.chunk(3, dim=-1)
         hidden_r, hidden_z, hidden_n = self.hidden_proj(h).chunk(3, dim=-1)
         r = torch.sigmoid(input_r + hidden_r)
@@ -52,7 +52,7 @@ def run_gru(
     *,
     reverse: bool = False,
 ) -> Float[Tensor, "batch seq d_hidden"]:
-    """All states of one direction from a zero state; padding leaves the state as it is."""
+    """All states of one direction, from a zero state; padding leaves the state unchanged."""
     projected = cell.input_proj(x)
     h = x.new_zeros(x.shape[0], cell.hidden_size)
     states = [h] * x.shape[1]

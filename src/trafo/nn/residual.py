@@ -1,7 +1,7 @@
-"""Residual wiring: a sublayer f adds to the stream x instead of replacing it.
+"""Residual connections: a sublayer f adds to the stream x instead of replacing it.
 
-pre:  x + f(norm(x))     the stream itself is never normed, gradients pass through untouched
-post: norm(x + f(x))     the 2017 paper's; needs a warm-up to train deep stacks (Xiong et al., 2020)
+pre:  x + f(norm(x))     the residual stream is never normalized, gradients pass unchanged
+post: norm(x + f(x))     as in 2017; deep stacks need learning rate warm-up (Xiong et al., 2020)
 none: x + f(x)           to see what the norm is for
 """
 
@@ -20,7 +20,7 @@ def residual(
     norm: Callable[[Tensor], Tensor] | None,
     placement: NormPlacement,
 ) -> Float[Tensor, "*shape"]:
-    """One residual step around `sublayer`; `norm` is needed unless the placement is none."""
+    """One residual connection around `sublayer`; `norm` is needed unless the placement is none."""
     if placement == "none" or norm is None:
         return x + sublayer(x)
     if placement == "pre":
