@@ -210,7 +210,7 @@ def test_an_empty_folder_is_replaced_and_a_file_is_not(tmp_path):
     write_folder(tmp_path / "empty", "new")
     assert names(tmp_path / "empty") == ["manifest"]
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="a folder was expected"):
+    with pytest.raises(StorageError, match="expected a folder"):
         write_folder(tmp_path / "file", "new")
 
 

@@ -1,4 +1,4 @@
-"""What a model costs: parameters, FLOPs, memory, time; predicted, then measured.
+"""Accounting: parameters, FLOPs, memory and time of a model, predicted and measured.
 
     result = account(GPT2_PRESETS["gpt2-xl"], Workload(seq=1024, batch_size=8))
     result.parameters, result.forward_flops, memory(result, "adamw").peak

@@ -1,4 +1,4 @@
-"""A model's config and a workload -> everything there is to say about its cost.
+"""A model's config and a workload -> parameters, FLOPs, activations and KV cache.
 
 Derived from a dry run (`dry_run.py`) of the model itself, so no model is described a second time.
 Layers of a kind are alike: one of each is run, and counted as often as the model has it.
@@ -30,14 +30,14 @@ _ENOUGH_TOKENS = 8192
 
 @dataclass(frozen=True)
 class Account:
-    """A model at work. Each figure is worked out when it is first asked for."""
+    """The cost of a model at a workload. Each number is computed when it is first asked for."""
 
     config: ModelConfig
     work: Workload
 
     @cached_property
     def layers(self) -> dict[str, int]:
-        """How many layers each list of layers has; what stands in none has the name ""."""
+        """Number of layers in each list of layers; "" stands for modules outside of them."""
         names = [name for name, part in self.model.named_children() if _is_list(part)]
         sizes = {name: getattr(self.config, _field_of(name)) for name in names}
         return {"": 1} | sizes
@@ -49,7 +49,7 @@ class Account:
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """The lines of the table, in the order in which they run."""
+        """The rows of the table, in the order in which they run."""
         parameters: Counter[Place] = Counter()
         for name, parameter in self.model.named_parameters():
             parameters[place_of(name)] += parameter.numel()
@@ -69,7 +69,7 @@ class Account:
 
     @cached_property
     def forward_pass(self) -> Recorder:
-        """Of the whole batch."""
+        """The recorded forward pass of the whole batch."""
         model = _build(self.config, self.work)
         if self.work.is_training:
             for module in model.modules():
@@ -83,30 +83,30 @@ class Account:
 
     @property
     def parameters(self) -> int:
-        """All weights, biases and gains; what is shared counts once."""
+        """Number of parameters; tied weights count once."""
         named = self.model.named_parameters()
         return sum(self.layers[place_of(name).block] * p.numel() for name, p in named)
 
     @property
     def forward_flops(self) -> int:
-        """Of the matrix products."""
+        """FLOPs of the matrix products."""
         return sum(self._flops(place, p.forward_flops) for place, p in self._products())
 
     @property
     def backward_flops(self) -> int:
-        """Of the gradients of the matrix products."""
+        """FLOPs of the gradients of the matrix products."""
         if not self.work.is_training:
             return 0
         return sum(self._flops(place, p.backward_flops) for place, p in self._products())
 
     @property
     def flops(self) -> int:
-        """Of one forward pass, and in training of the backward pass too."""
+        """FLOPs of one forward pass, and in training of the backward pass too."""
         return self.forward_flops + self.backward_flops
 
     @property
     def kept_bytes(self) -> int:
-        """Activations: all that waits for the backward pass when the forward pass is done."""
+        """Activations kept for the backward pass when the forward pass is done."""
         return sum(self.layers[place.block] * number for place, number in self.kept.items())
 
     @property
@@ -116,13 +116,13 @@ class Account:
 
     @property
     def cache_bytes(self) -> int:
-        """What generation keeps between tokens: the KV cache, or the state of a recurrent model."""
+        """The KV cache, or the state of a recurrent model: what generation keeps between tokens."""
         # It belongs to the layers of the decoder, the last list.
         return self.timeline().cache_bytes * [*self.layers.values()][-1]
 
     @property
     def tokens(self) -> int:
-        """Tokens that come out, or in training and prefill go in: those of the target."""
+        """Tokens generated, or in training and prefill read (of the target)."""
         per_row = 1 if self.work.phase == "decode" else self.work.seq
         return self.work.batch_size * per_row
 
@@ -151,7 +151,7 @@ class Account:
 
 
 def account(config: ModelConfig, work: Workload) -> Account:
-    """What this model costs at this workload."""
+    """The cost of this model at this workload."""
     return Account(config, work)
 
 
@@ -160,9 +160,9 @@ class Timeline:
     """Memory of a training step, or of a pass of generation."""
 
     kept: Counter[Place]
-    """bytes that wait for the backward pass when the forward pass is done"""
+    """activations kept for the backward pass, in bytes"""
     moments: list[Moment]
-    """all that is alive besides parameters, optimizer state and cache"""
+    """bytes alive besides parameters, optimizer state and KV cache"""
     cache_bytes: int = 0
 
 
@@ -171,7 +171,7 @@ def _is_list(module: Module) -> bool:
 
 
 def _field_of(layers: str) -> str:
-    """The field of a config that says how many there are in a list of layers."""
+    """The field of a config that holds the number of layers in a list."""
     return "num_layers" if layers == "layers" else f"num_{layers}_layers"
 
 
@@ -200,7 +200,7 @@ def _timeline(config: ModelConfig, work: Workload, accumulating: bool) -> Timeli
 
 
 def _generate(model: Module, work: Workload) -> tuple[Recorder, int]:
-    """And the bytes of the cache."""
+    """The recorded pass, and the bytes of the KV cache."""
     with torch.no_grad(), AttentionOfCPU():
         with Recorder(model):
             generation = Generation(model, work)

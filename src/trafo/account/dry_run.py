@@ -39,7 +39,7 @@ class Moment:
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes what `model`, and the loss after it, do inside a `with` block."""
+    """Records what `model`, and the loss after it, do inside a `with` block."""
 
     def __init__(self, model: Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -73,7 +73,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @property
     def running(self) -> str:
-        """The path of the module whose method runs; outside of all it is the loss, on the head."""
+        """The path of the module that runs; outside of all modules it is the loss, on the head."""
         return self._running[-1] if self._running else _HEAD
 
     def _forward_path(self) -> str:
@@ -108,7 +108,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class KeptTensors(torch.autograd.graph.saved_tensors_hooks):
-    """What autograd keeps for the backward pass inside a `with` block, by who keeps it."""
+    """What autograd keeps for the backward pass inside a `with` block, by module."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -142,7 +142,7 @@ class _Kept:
 
 
 class AttentionOfCPU(TorchFunctionMode):
-    """Lets torch's attention take the kernel on the meta device that it takes on a CPU."""
+    """Makes torch's attention use the same kernel on the meta device as on a CPU."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -241,7 +241,7 @@ _shapes_out: dict[Any, Any] = {}
 
 @dataclass(frozen=True)
 class _Shape:
-    """All there is to a tensor on the meta device."""
+    """Everything that describes a tensor on the meta device."""
 
     size: torch.Size
     stride: tuple[int, ...]
@@ -250,14 +250,14 @@ class _Shape:
 
 
 def _shape(x: Any) -> Any:
-    """The tensors inside as their shapes."""
+    """Tensors replaced by their shapes."""
     if isinstance(x, Tensor):
         return _Shape(x.shape, x.stride(), x.dtype, x.device)
     return tuple(map(_shape, x)) if isinstance(x, tuple | list) else x
 
 
 def _tensors(x: Any) -> Any:
-    """And back."""
+    """Shapes replaced by tensors."""
     if isinstance(x, _Shape):
         return torch.empty_strided(x.size, x.stride, dtype=x.dtype, device=x.device)
     return tuple(map(_tensors, x)) if isinstance(x, tuple) else x

@@ -1,6 +1,6 @@
-"""The FLOPs of a language model's training step, as a formula: what the trainer needs at once.
+"""FLOPs of a language model's training step as a formula, for the trainer.
 
-A weight of a matrix costs a token 2 FLOPs, each head 4 d_head for each query and key; and the
+Per token, a weight takes 2 FLOPs; each head takes 4 d_head for each query and key; and the
 backward pass twice as much as the forward pass.
 """
 
@@ -10,7 +10,7 @@ from trafo.models import GPT2Config, TransformerLMConfig
 
 
 def training_flops(config: TransformerLMConfig | GPT2Config, seq: int, batch_size: int = 1) -> int:
-    """Of one step, without the optimizer's; `account(...).flops` derives the same number."""
+    """FLOPs of one step without the optimizer; `account(...).flops` derives the same number."""
     d_model, layers = config.d_model, config.num_layers
     d_q = config.num_heads * config.d_head
     d_kv = (getattr(config, "num_kv_heads", None) or config.num_heads) * config.d_head
@@ -24,7 +24,7 @@ def training_flops(config: TransformerLMConfig | GPT2Config, seq: int, batch_siz
 
 
 def _pairs(seq: int, window: int | None) -> int:
-    """Of queries and keys, masked ones included: a window is seen in blocks as long as itself."""
+    """Pairs of query and key, masked ones included: a window is computed in blocks of its size."""
     if window is None or window >= seq:
         return seq * seq
     blocks = -(-seq // window)

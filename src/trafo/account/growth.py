@@ -1,11 +1,11 @@
-"""How the cost of a layer grows with the length of the sequence: measured, beside the theory.
+"""Complexity of layers: how their time grows with the sequence length, measured and in theory.
 
-    self-attention          O(n^2 d)      every position meets every other
-    restricted attention    O(r n d)      every position meets r others
+    self-attention          O(n^2 d)      every position attends to every other
+    restricted attention    O(r n d)      every position attends to r others
     recurrent               O(n d^2)      a matrix for each position, one after the other
     convolution             O(k n d^2)    a matrix for each of k neighbours of each position
 
-(Vaswani et al., 2017, table 1.) A power law t = c n^a is a line of slope a in a log-log picture.
+(Vaswani et al., 2017, table 1.) A power law t = c n^a is a line of slope a in a log-log plot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from trafo.errors import ConfigError
+from trafo.errors import ConfigError, require_at_least
 from trafo.fast.attention import windowed_attention
 
 LENGTHS = (256, 512, 1024, 2048, 4096)
@@ -40,11 +40,12 @@ class Growth:
 
     @property
     def fitted(self) -> slice:
-        """The longer half: in short sequences, starting the work takes longer than doing it."""
+        """The longer half: in short sequences, overhead dominates."""
         return slice(len(self.lengths) // 2 - (len(self.lengths) % 2 == 0), None)
 
     @property
     def exponent(self) -> float:
+        """The measured a of t = c n^a."""
         return fit(self.lengths[self.fitted], self.seconds[self.fitted])[0]
 
 
@@ -69,9 +70,7 @@ def measure_growth(
             f"lengths are {' '.join(map(str, lengths))}",
             hint=f"give two or more, growing, from {KERNEL_SIZE} on",
         )
-    for name, value in (("d_model", d_model), ("window", window)):
-        if value < 1:
-            raise ConfigError(f"{name} is {value}", hint="it must be at least 1")
+    require_at_least(1, d_model=d_model, window=window)
     layers = _layers(d_model, window)
     best = {name: [math.inf] * len(lengths) for name in layers}
     threads = torch.get_num_threads()
@@ -118,7 +117,7 @@ def attend_to_all(x: Tensor) -> Tensor:
 
 
 def recur(x: Tensor, matrix: Tensor) -> Tensor:
-    """h_t = tanh(W h_(t-1) + x_t): a step cannot begin before the one before it is done."""
+    """h_t = tanh(W h_(t-1) + x_t): each step waits for the one before it."""
     h = torch.zeros_like(x[0])
     states = []
     for word in x:

@@ -1,4 +1,4 @@
-"""What the machine's matrix products reach when nothing else is in the way."""
+"""Peak FLOP/s of the machine, measured on matrix products."""
 
 from __future__ import annotations
 

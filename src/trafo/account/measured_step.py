@@ -1,10 +1,10 @@
-"""A program: run a training step in this process and say how much memory it took.
+"""A program: run a training step in this process and print its peak memory.
 
     python -m trafo.account.measured_step < task.json
 
 The task names a model, its fields and the workload; the answer is the number of bytes above what
-the process held before it built the model. Run as a process of its own, so that nothing that came
-before can have left memory to be used again.
+the process held before it built the model. It runs in its own process, so that no memory freed
+earlier can be used again.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from trafo.runtime.memory import peak_memory
 
 
 def main() -> None:
+    """Task on stdin, answer on stdout."""
     torch.set_num_threads(1)  # memory does not depend on them, and waiting threads cost time
     task = json.load(sys.stdin)
     config = config_from(task["model"], task["fields"])

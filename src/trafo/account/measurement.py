@@ -1,9 +1,9 @@
-"""Predicted memory of a training step beside what a step on this machine takes.
+"""Predicted and measured memory of a training step.
 
-Measured is the physical memory of a process that does nothing else, see `measured_step.py`. The C
-library keeps freed memory of up to 32 MB apiece for later use, which no formula can foresee: the
-measurement is made with pieces returned to the system at once (`MALLOC_MMAP_THRESHOLD_`, see
-mallopt(3)), and `measure(..., returning=False)` says what a process takes that leaves it as it is.
+Measured is the peak physical memory of a separate process, see `measured_step.py`. The C
+library keeps freed blocks of up to 32 MB for later use, which no formula can foresee: the
+measurement is made with blocks returned to the system at once (`MALLOC_MMAP_THRESHOLD_`, see
+mallopt(3)), and `measure(..., returning=False)` measures with the default.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RETURN_AT_ONCE = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Bytes of one training step at its peak."""
+    """Peak memory of one training step, in bytes."""
 
     name: str
     predicted: int
@@ -42,13 +42,13 @@ class Measurement:
 
     @property
     def error(self) -> float:
-        """+0.1: ten per cent more was predicted than measured."""
+        """Relative error of the prediction; +0.1: predicted 10 % more than measured."""
         return self.predicted / self.measured - 1.0
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Something to measure."""
+    """A model and a workload to measure."""
 
     name: str
     config: ModelConfig

@@ -1,8 +1,8 @@
-"""How much memory a workload takes, and the largest batch that fits.
+"""Peak memory of a workload, and the largest batch that fits.
 
-While the forward pass runs, activations pile up; the backward pass takes them down again, last
-layer first, and leaves gradients in their place. The peak is at the loss, somewhere in the backward
-pass, or at the optimizer's update, when all gradients are there.
+During the forward pass activations accumulate; the backward pass frees them again, last
+layer first, and allocates gradients. The peak is at the loss, somewhere in the backward
+pass, or at the optimizer's update, when all gradients are present.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Memory:
 def memory(
     result: Account, optimizer: OptimizerName = "adamw", *, accumulating: bool = False
 ) -> Memory:
-    """`accumulating`: gradients of earlier micro-batches stay while this one runs."""
+    """Peak memory and its parts; `accumulating` keeps the gradients of earlier micro-batches."""
     number_bytes = result.work.number_bytes
     parameters = result.parameters * number_bytes
     if not result.work.is_training:
@@ -97,7 +97,7 @@ def largest_batch(
     *,
     accumulating: bool = False,
 ) -> int:
-    """The most sequences whose peak fits; 0 if not even one does."""
+    """The largest batch size whose peak memory fits; 0 if not even one sequence does."""
 
     def fits(batch_size: int) -> bool:
         result = account(config, replace(work, batch_size=batch_size))

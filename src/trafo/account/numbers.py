@@ -17,10 +17,10 @@ def format_flops(flops: float) -> str:
 
 
 def format_share(part: float, whole: float) -> str:
-    """`22.3 %`; nothing for nothing."""
+    """`22.3 %`; empty for zero."""
     return f"{100 * part / whole:.1f} %" if part and whole else ""
 
 
 def format_days(seconds: float) -> str:
-    """Days, when there are so many that hours no longer matter."""
+    """`1,204 days`, for long durations."""
     return f"{seconds / 86_400:,.0f} days"

@@ -1,4 +1,4 @@
-"""What an update costs: the state an optimizer keeps, and its own arithmetic.
+"""Cost of an optimizer step: its state and its FLOPs.
 
 AdamW, for each number (what depends on t alone is computed once for all of them):
 
@@ -36,7 +36,7 @@ class Update:
     state_numbers: int
     flops: int
     workspace_numbers: int
-    """for the parameter that needs most"""
+    """temporary numbers, for the parameter that needs most"""
 
 
 def update(name: OptimizerName, result: Account) -> Update:

@@ -1,4 +1,4 @@
-"""What a model is made of, in numbers: parts, with their parameters, matrix products and memory.
+"""The parts of a model, with their parameters, matrix products and memory.
 
 A product of an (m, n) and an (n, p) matrix takes 2 m n p FLOPs: each of the m p results is a sum of
 n products. Its gradients are two more products of the same size,
@@ -25,7 +25,7 @@ _TERMS = {
 
 @dataclass(frozen=True)
 class Place:
-    """A part of a model, and the list of layers in which it stands ("": in none)."""
+    """A part of a model, and the list of layers it belongs to ("": none)."""
 
     block: str
     part: str
@@ -63,18 +63,18 @@ class MatrixProduct:
 
     @property
     def forward_flops(self) -> int:
-        """2 m n p for each."""
+        """2 m n p for each product."""
         return self.times * 2 * self.m * self.n * self.p
 
     @property
     def backward_flops(self) -> int:
-        """As many for each gradient."""
+        """As many again for each gradient."""
         return self.gradients * self.forward_flops
 
 
 @dataclass(frozen=True)
 class Part:
-    """A line of the table: what a part costs in all layers of its block together."""
+    """A row of the table: the cost of a part in all layers of its block together."""
 
     block: str
     name: str
@@ -83,14 +83,14 @@ class Part:
     products: tuple[MatrixProduct, ...]
     """of one layer"""
     kept_bytes: int
-    """activations that wait for the backward pass"""
+    """activations kept for the backward pass"""
 
     @property
     def forward_flops(self) -> int:
-        """Of its matrix products."""
+        """FLOPs of its matrix products."""
         return self.layers * sum(product.forward_flops for product in self.products)
 
     @property
     def backward_flops(self) -> int:
-        """Of the gradients of its matrix products."""
+        """FLOPs of the gradients of its matrix products."""
         return self.layers * sum(product.backward_flops for product in self.products)

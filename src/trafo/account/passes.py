@@ -1,4 +1,4 @@
-"""The passes of a model over random ids, for dry runs on the meta device and for real ones.
+"""Forward passes of a model over random ids, for dry runs on the meta device and real ones.
 
 A language model reads ids; an encoder-decoder reads a source, then writes a target from one token
 on. The model's class is not asked for: whether there is a source shows in the config.
@@ -29,13 +29,13 @@ def forward(model: Any, work: Workload) -> Tensor:
 
 
 def loss(model: Any, work: Workload) -> Tensor:
-    """Of a training step."""
+    """The loss of a training step."""
     states, targets = _training_states(model, work)
     return head_loss(model, states, targets)
 
 
 class Generation:
-    """A cache and what comes before `run`: nothing in prefill, all other tokens in decode."""
+    """A KV cache and what comes before `run`: nothing in prefill, all other tokens in decode."""
 
     def __init__(self, model: Any, work: Workload) -> None:
         self.model, self.work = model, work
@@ -63,7 +63,7 @@ class Generation:
         )
 
     def _pretend(self, num_tokens: int) -> None:
-        """The cache believes that it holds so many tokens; counted on the CPU, see `Recorder`."""
+        """Set the length of the cache; counted on the CPU, see `Recorder`."""
         kv_cache = getattr(self.cache, "target", self.cache)
         if hasattr(kv_cache, "lengths"):
             kv_cache.lengths = torch.full((self.work.batch_size,), num_tokens)
@@ -78,7 +78,7 @@ def _training_states(model: Any, work: Workload) -> tuple[Tensor, Tensor]:
 
 
 def _ids(model: Any, batch_size: int, seq: int, side: str = "") -> Tensor:
-    """Random ones, of which none is padding."""
+    """Random ids without padding."""
     names = (f"{side}vocab_size", "target_vocab_size")
     vocab = next(getattr(model.config, name) for name in names if hasattr(model.config, name))
     return torch.randint(1, vocab, (batch_size, seq), device=model.head_weight.device)

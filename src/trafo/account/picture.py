@@ -1,4 +1,4 @@
-"""The shares of the forward pass as stacked bars: over the GPT-2 sizes and over context lengths."""
+"""Shares of the forward FLOPs as stacked bars: by GPT-2 size and by context length."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Bars = Mapping[str, Mapping[str, float]]
 
 
 def draw_shares(name: str, config: ModelConfig, work: Workload, path: Path) -> None:
-    """Write a PNG (or whatever the name ends in): which part takes which share, and when."""
+    """Plot each part's share of the FLOPs; the file name's ending chooses the format."""
     panels = [("by context length", shares_by_context(config, work))]
     by_size = shares_by_size(config, work)
     if by_size:
@@ -51,7 +51,7 @@ def draw_shares(name: str, config: ModelConfig, work: Workload, path: Path) -> N
 
 
 def shares_by_size(config: ModelConfig, work: Workload) -> Bars:
-    """The model in the widths and depths of the four GPT-2s; nothing for other kinds of models."""
+    """The model at the widths and depths of the four GPT-2 sizes; none for other models."""
     if not isinstance(config, TransformerLMConfig | GPT2Config):
         return {}
     return {
@@ -73,7 +73,7 @@ def _sized(config: TransformerLMConfig | GPT2Config, size: GPT2Config) -> ModelC
 
 
 def shares_by_context(config: ModelConfig, work: Workload) -> Bars:
-    """The same model over longer and longer texts."""
+    """The same model at increasing context lengths."""
     if isinstance(config, RecurrentConfig):
         longer: dict[int, ModelConfig] = dict.fromkeys(SENTENCES, config)
     else:
@@ -104,7 +104,7 @@ def _draw(title: str, panels: list[tuple[str, Bars]], path: Path) -> None:
 
 
 def _stack(axis: Axes, bars: Bars) -> None:
-    """One bar above the other, each with its percentage where there is room."""
+    """Stacked bars, each with its percentage where there is room."""
     kinds = list(dict.fromkeys(kind for bar in bars.values() for kind in bar))
     bottom = [0.0] * len(bars)
     for kind in kinds:

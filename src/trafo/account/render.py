@@ -1,4 +1,4 @@
-"""`Report` -> what a terminal shows."""
+"""`Report` -> tables for the terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trafo.runtime.tables import dim, plain_table
 
 
 def render(full: Report, *, products: bool = False) -> list[RenderableType]:
-    """Title, the parts, optionally every product, and the answers."""
+    """Title, parts, optionally every matrix product, and totals."""
     parts: list[RenderableType] = [_title(full), _parts(full)]
     if products:
         parts.append(_products(full))
@@ -106,7 +106,7 @@ def _memory_rows(full: Report) -> Iterator[Row]:
         yield "optimizer state", format_size(parts.optimizer_state), full.circumstances.optimizer
         yield "activations", format_size(parts.activations), "kept for the backward pass"
     else:
-        yield "cache", format_size(parts.cache), "what was read, for the tokens to come"
+        yield "cache", format_size(parts.cache), "KV cache, or recurrent state"
     why = f"during {parts.peak_at}" if training else ""
     yield "peak memory", format_size(parts.peak), why
 
@@ -115,7 +115,7 @@ def _update_rows(full: Report) -> Iterator[Row]:
     if full.account.work.is_training:
         each = full.update.flops / full.account.parameters
         name = f"{full.circumstances.optimizer} update"
-        yield name, format_flops(full.update.flops), f"{each:,.0f} FLOP a parameter"
+        yield name, format_flops(full.update.flops), f"{each:,.0f} FLOP per parameter"
 
 
 def _batch_rows(full: Report) -> Iterator[Row]:
@@ -123,9 +123,9 @@ def _batch_rows(full: Report) -> Iterator[Row]:
         return
     available = format_size(full.circumstances.memory_bytes)
     if full.largest_batch:
-        yield f"largest batch in {available}", f"{full.largest_batch:,}", "rows"
+        yield f"largest batch in {available}", f"{full.largest_batch:,}", "sequences"
     else:
-        yield f"largest batch in {available}", "0", "not even one row fits"
+        yield f"largest batch in {available}", "0", "not even one sequence fits"
 
 
 def _time_rows(full: Report) -> Iterator[Row]:
@@ -134,7 +134,7 @@ def _time_rows(full: Report) -> Iterator[Row]:
     about = full.circumstances
     at = f"at {100 * about.utilisation:g} % of {format_flops(about.peak_flops or 0)}/s"
     yield "one step", format_duration(full.speed.seconds_per_step), at
-    yield "speed", f"{full.speed.tokens_per_second:,.0f}", "tokens a second"
+    yield "speed", f"{full.speed.tokens_per_second:,.0f}", "tokens/s"
     if about.steps > 1:
         total = full.speed.total_seconds
         in_words = format_days(total) if total > 100 * 86_400 else format_duration(total)

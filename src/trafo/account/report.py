@@ -1,4 +1,4 @@
-"""All answers about one model at one workload, together: what the table and the JSON show."""
+"""Everything about one model at one workload: what the tables and the JSON show."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Circumstances:
 
 @dataclass(frozen=True)
 class Report:
-    """The account of a model, and what follows from it under the circumstances."""
+    """The account of a model, and what follows from it for the machine and the run."""
 
     name: str
     account: Account
@@ -47,6 +47,7 @@ class Report:
 
 
 def report(name: str, config: ModelConfig, work: Workload, circumstances: Circumstances) -> Report:
+    """Account for a model: memory, update, largest batch and speed."""
     result = account(config, work)
     optimizer, accumulating = circumstances.optimizer, circumstances.accumulate > 1
     own = update(optimizer, result)

@@ -1,4 +1,4 @@
-"""How long it takes: FLOPs divided by the FLOPs a second that a machine really reaches.
+"""Time: FLOPs divided by the FLOP/s that a machine really reaches.
 
 A machine's data sheet says what its arithmetic can do at best; the share of it that a run reaches
 is the model FLOPs utilisation (Chowdhery et al., 2022).
@@ -14,7 +14,7 @@ from trafo.errors import ConfigError
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds of one step (or pass, or token), of all of them, and tokens a second."""
+    """Seconds of one step (or pass, or token), of all of them, and tokens per second."""
 
     seconds_per_step: float
     tokens_per_second: float
@@ -30,7 +30,7 @@ def speed(
     accumulation_steps: int = 1,
     update_flops: int = 0,
 ) -> Speed:
-    """`update_flops` are the optimizer's own, once a step."""
+    """Time of a workload; `update_flops` are the optimizer's own, once per step."""
     if not peak_flops > 0:
         raise ConfigError(f"peak_flops is {peak_flops:g}", hint="it must be above 0")
     if not 0 < utilisation <= 1:

@@ -1,8 +1,8 @@
-"""What the model is asked to do: how many rows of how many tokens, and in which phase.
+"""The workload of a model: batch size, sequence length and phase.
 
 train    forward and backward pass over all tokens, then an update
-prefill  forward pass over a prompt, filling the cache: everything until the first token comes out
-decode   one more token for each row, which sees all the others through the cache
+prefill  forward pass over a prompt, filling the KV cache, up to the first new token
+decode   one more token for each sequence, which attends to all others through the KV cache
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Workload:
 
     seq: int
     source_seq: int | None = None
-    """tokens of the source, in an encoder-decoder; as many as `seq` unless told otherwise"""
+    """tokens of the source, in an encoder-decoder; None: as many as `seq`"""
     batch_size: int = 1
     phase: Phase = "train"
     dtype: NumberType = "float32"
@@ -37,12 +37,15 @@ class Workload:
 
     @property
     def source(self) -> int:
+        """Tokens of the source."""
         return self.source_seq or self.seq
 
     @property
     def is_training(self) -> bool:
+        """Whether there is a backward pass."""
         return self.phase == "train"
 
     @property
     def number_bytes(self) -> int:
+        """Bytes of a number of this data type."""
         return BYTES[self.dtype]

@@ -1,1 +1,1 @@
-"""Facts and services of the running process: console, progress, safe writing, memory, seed."""
+"""Services of the running process: console, progress, atomic writes, memory, seed."""

@@ -1,8 +1,8 @@
-"""Files and folders that are either complete or not there at all.
+"""Atomic writes: files and folders that are either complete or absent.
 
-New content goes to a hidden neighbour, is forced to disk and then renamed over the old, which the
-system does in one step: whoever is killed, or runs out of disk, in between leaves the old content
-as it was. What the system refuses comes back as a `StorageError` that says what to do about it.
+New content goes to a hidden temporary file, is forced to disk and renamed over the old one, which
+is one atomic operation: a process that is killed or runs out of disk before it leaves the old
+content as it was. Errors of the system become a `StorageError` that says what to do.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HINTS = {
 }
 
 ABANDONED = 86_400.0
-"""seconds after which nobody is expected to come back to unfinished work"""
+"""seconds after which unfinished files count as abandoned"""
 
 _LONGEST_NAME = 40
 _TOKEN_BYTES = 6
@@ -47,9 +47,9 @@ _LEFTOVER = re.compile(r"\..+\.([0-9a-f]{12}\.tmp|partial(\.documents|\.json)?)"
 def storage_errors(
     path: str | Path, doing: str = "writing", *, temporary: Path | None = None
 ) -> Iterator[None]:
-    """Turn what the system says about `path` into a `StorageError`; pass on all else.
+    """Turn errors of the system about `path` into a `StorageError`; pass on all others.
 
-    What it says about `temporary`, or about anything inside the two, counts as well.
+    Errors about `temporary`, or about anything inside the two, count as well.
     """
     ours = [Path(path)] if temporary is None else [Path(path), temporary]
     try:
@@ -133,7 +133,7 @@ def _refuse_foreign_folder(target: Path, marker: str) -> None:
     if not target.exists():
         return
     if not target.is_dir():
-        raise StorageError("is a file, a folder was expected", where=str(target))
+        raise StorageError("is a file, expected a folder", where=str(target))
     if any(target.iterdir()) and not (target / marker).exists():
         raise StorageError(
             f"holds other files (no {marker}), refusing to replace it",
@@ -152,7 +152,7 @@ def _move_into_place(temporary: Path, target: Path, replace: bool) -> None:
 
 
 def remove_leftovers(path: str | Path) -> None:
-    """Delete what killed writers of a file left beside it. No other may be writing it now."""
+    """Delete temporary files of killed writers of `path`. Nobody else may be writing it now."""
     target = Path(path).resolve()
     if len(target.name) <= _LONGEST_NAME:  # else it may be another file's
         token = "[0-9a-f]" * 2 * _TOKEN_BYTES
@@ -161,14 +161,14 @@ def remove_leftovers(path: str | Path) -> None:
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether it is a name that only unfinished files and folders have."""
+    """Whether the name is that of an unfinished file or folder."""
     return _LEFTOVER.fullmatch(path.name) is not None
 
 
 def remove_leftovers_in(folder: Path, *, untouched_for: float = 0.0) -> None:
-    """Delete what killed writers left in a folder.
+    """Delete the temporary files of killed writers in a folder.
 
-    Where others may be writing now, only what nobody has touched for so many seconds.
+    Where others may be writing now, only those unchanged for `untouched_for` seconds.
     """
     for path in list(folder.iterdir()) if folder.is_dir() else []:
         with suppress(OSError):  # somebody else has been quicker
@@ -177,7 +177,7 @@ def remove_leftovers_in(folder: Path, *, untouched_for: float = 0.0) -> None:
 
 
 def remove(path: Path) -> None:
-    """A file, a folder with all that is in it, or a link but not what it leads to."""
+    """Delete a file, a folder with its content, or a link but not its target."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

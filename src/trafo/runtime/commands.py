@@ -1,4 +1,4 @@
-"""Commands to try next, as one would type them here and now."""
+"""Commands to try next, ready to copy into the shell."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The two places trafo writes to: messages on stderr, results on stdout.
 
-Everything that speaks to a person goes through here, so that `trafo ... > file` holds results and
-nothing else. rich is imported at the first word, which keeps `trafo --help` quick.
+All output for people goes through here, so that `trafo ... > file` holds results and
+nothing else. rich is imported at the first output, which keeps `trafo --help` quick.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def show(*parts: RenderableType) -> None:
 
 
 def show_json(content: object) -> None:
-    """A result for other programs."""
+    """Print a result as JSON."""
     import json
 
     show(json.dumps(content, indent=2, ensure_ascii=False))

@@ -17,13 +17,13 @@ _UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Afterwards each of the two names leads to what the other led to."""
+    """Swap the two: each name then leads to what the other led to."""
     if not _exchange_at_once(one, other):
         exchange_by_renaming(one, other)
 
 
 def exchange_by_renaming(one: Path, other: Path) -> None:
-    """The way for systems without an exchange; undone if its last step fails."""
+    """For systems without RENAME_EXCHANGE; undone if the second rename fails."""
     aside = one.with_name(f"{one.name}.aside")
     other.rename(aside)
     try:

@@ -1,4 +1,4 @@
-"""A file that belongs to one process at a time."""
+"""File locks: a file that belongs to one process at a time."""
 
 import errno
 import fcntl
@@ -11,9 +11,9 @@ _NO_LOCKS_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # some network 
 
 
 def lock(file: IO[Any], path: Path) -> None:
-    """Keep others from locking an open file, until it is closed or this process has ended.
+    """Lock an open file exclusively, until it is closed or this process ends.
 
-    If another has it already, that is an error about `path`.
+    If another process holds the lock, raise an error about `path`.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -21,7 +21,7 @@ def lock(file: IO[Any], path: Path) -> None:
         raise StorageError(
             "is being written by another run",
             where=str(path),
-            hint="wait until that has ended, or choose another place",
+            hint="wait until it ends, or choose another place",
         ) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS_HERE:

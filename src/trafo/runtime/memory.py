@@ -1,6 +1,6 @@
 """How much memory this process has used, in bytes.
 
-Linux tells it in /proc/self/status (see proc(5)); elsewhere `getrusage` knows the peak.
+Linux has it in /proc/self/status (see proc(5)); elsewhere `getrusage` has the peak.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _STATUS = Path("/proc/self/status")
 
 
 def peak_memory() -> int:
-    """The most physical memory this process has held so far (the high-water mark)."""
+    """Peak physical memory (resident set size) of this process so far."""
     peak = _status_bytes("VmHWM")
     if peak is not None:
         return peak
@@ -23,7 +23,7 @@ def peak_memory() -> int:
 
 
 def address_space() -> int | None:
-    """The virtual memory now mapped, touched or not: what `ulimit -v` limits. None off Linux."""
+    """Virtual memory mapped now, touched or not: what `ulimit -v` limits. None off Linux."""
     return _status_bytes("VmSize")
 
 

@@ -4,7 +4,7 @@
         bar.advance(len(chunk))
 
 On a terminal or in a notebook a live bar: description, completed and total, rate, time left. When
-piped, a plain line every few seconds and one at the end; nothing at all for what is over at once.
+piped, a plain line every few seconds and one at the end; nothing for short jobs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def set_quiet(quiet: bool) -> None:
 
 
 class Bar:
-    """Counts what is done and shows it now and then. `advance` may be called by any thread."""
+    """Counts what is done and shows it at intervals. `advance` may be called by any thread."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Bar:
         return perf_counter() - self.started
 
     def status(self) -> str:
-        """Such as `12.5/50.0 MB, 3.1 MB/s, 12.0 s left`, or what the job itself has to tell."""
+        """Such as `12.5/50.0 MB, 3.1 MB/s, 12.0 s left`, or the job's own status (`tell`)."""
         if self._tell is not None:
             return self._tell()
         elapsed = self.elapsed
@@ -95,14 +95,16 @@ class Bar:
 
 
 class Display(Protocol):
-    """Where a bar shows itself."""
+    """Where a bar is shown."""
 
     interval: float
     """seconds between two updates"""
 
-    def update(self, bar: Bar) -> None: ...
+    def update(self, bar: Bar) -> None:
+        """Show the bar as it is now."""
 
-    def finish(self, bar: Bar) -> None: ...
+    def finish(self, bar: Bar) -> None:
+        """Show it for the last time."""
 
 
 class Nowhere:
@@ -110,9 +112,11 @@ class Nowhere:
 
     interval = float("inf")
 
-    def update(self, bar: Bar) -> None: ...
+    def update(self, bar: Bar) -> None:
+        """Nothing."""
 
-    def finish(self, bar: Bar) -> None: ...
+    def finish(self, bar: Bar) -> None:
+        """Nothing."""
 
 
 class PlainLines:
@@ -121,9 +125,11 @@ class PlainLines:
     interval = SECONDS_BETWEEN_LINES
 
     def update(self, bar: Bar) -> None:
+        """One line."""
         console.say(f"{bar.description}: {bar.status()}")
 
     def finish(self, bar: Bar) -> None:
+        """A last line with the total time, unless it was short."""
         if bar.elapsed >= SECONDS_WORTH_A_LINE:
             console.say(f"{bar.description}: {bar.status()}, {format_duration(bar.elapsed)}")
 
@@ -150,11 +156,13 @@ class LiveBar:
         self._progress.start()
 
     def update(self, bar: Bar) -> None:
+        """Redraw."""
         self._progress.update(
             self._task, completed=bar.completed, total=bar.total, status=bar.status()
         )
 
     def finish(self, bar: Bar) -> None:
+        """Redraw for the last time."""
         self.update(bar)
         self.close()
 
@@ -172,6 +180,7 @@ class NotebookBar:
         self._handle: Any = None
 
     def update(self, bar: Bar) -> None:
+        """Redraw."""
         from IPython.display import HTML, display
 
         total = "" if bar.total is None else f' max="{bar.total}" value="{bar.completed}"'
@@ -183,6 +192,7 @@ class NotebookBar:
             self._handle.update(content)
 
     def finish(self, bar: Bar) -> None:
+        """Redraw for the last time, unless it was short and never shown."""
         if self._handle is not None or bar.elapsed >= SECONDS_WORTH_A_LINE:
             self.update(bar)
 
@@ -198,7 +208,7 @@ def progress(
 ) -> Iterator[Bar]:
     """Show the block's progress. Amounts are counted plainly and shown divided by `scale`.
 
-    A job with more to say than an amount and a rate gives `tell`, which is asked when shown.
+    A job with more to show than an amount and a rate gives `tell`, called at each update.
     """
     display = _choose_display(description, total, is_long=tell is not None)
     bar = Bar(description, total=total, unit=unit, scale=scale, display=display, tell=tell)

@@ -1,4 +1,4 @@
-"""The one look of trafo's tables in a terminal: columns and no lines, which also reads well piped.
+"""Tables for the terminal, all in one style: columns without lines, which also read well piped.
 
 table = plain_table("lr", ["script", "tokens"])
 table.add_row("Latin", "1,204")
@@ -16,7 +16,7 @@ from rich.text import Text
 def plain_table(columns: str, head: Sequence[str] | None = None) -> Table:
     """An empty table. `columns` has a letter for each column: `l` flush left, `r` flush right.
 
-    Where room is short, the last column goes on in the next line.
+    Where space is short, the last column wraps.
     """
     table = Table(box=None, show_header=head is not None, pad_edge=False, padding=(0, 3, 0, 0))
     last = len(columns) - 1
@@ -31,11 +31,11 @@ def plain_table(columns: str, head: Sequence[str] | None = None) -> Table:
 
 
 def dim(text: str) -> Text:
-    """What is said in passing."""
+    """Text of less importance."""
     return Text(text, style="dim")
 
 
 def percent(part: float, whole: float) -> str:
-    """`12.3 %`; a trace is `<0.1 %`, not zero."""
+    """`12.3 %`; a small share is `<0.1 %`, not zero."""
     share = 100 * part / whole if whole else 0.0
     return f"{share:.1f} %" if share >= 0.05 or not part else "<0.1 %"

@@ -167,7 +167,7 @@ def test_train_replaces_nothing_unasked(trained, tmp_path, refused, capsys):
         (["--pattern", "gtp2"], "did you mean 'gpt2'?"),
         (["--pattern", "("], "not a regular expression"),
         (["--max-memory", "lots"], "'lots' is not a size"),
-        (["--workers", "0"], "--workers 0"),
+        (["--workers", "0"], "--workers is 0"),
         (["--special-tokens", ""], "a special token is empty"),
         (["--vocab-sise", "9"], "did you mean --vocab-size?"),
     ],
@@ -347,7 +347,7 @@ def test_report_refuses(trained, text, tmp_path, refused):
     assert "no such file" in refused("report", trained, tmp_path / "absent")
     assert "holds no tokenizer" in refused("report", tmp_path, text)
     assert "no such file" in refused("report", trained, text, "--compare", tmp_path / "absent")
-    assert "--show -1 is negative" in refused("report", trained, text, "--show=-1")
+    assert "--show is -1" in refused("report", trained, text, "--show=-1")
 
 
 # convert

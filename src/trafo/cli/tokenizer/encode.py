@@ -20,7 +20,7 @@ from trafo.cli.tokenizer.arguments import (
     TextPaths,
     TokenizerPath,
 )
-from trafo.errors import ConfigError, InputError, StorageError
+from trafo.errors import ConfigError, InputError, StorageError, require_at_least
 from trafo.runtime.commands import command
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ class Options:
     """invalid UTF-8: stop (strict), or read U+FFFD (replace)"""
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise ConfigError(f"--workers {self.workers} is too few", hint="give 1 or more")
+        require_at_least(1, **{"--workers": self.workers})
         if self.files and self.text is not None:
             raise ConfigError("both files and --text are given", hint="give one of them")
         if self.files and self.out is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trafo.cli.tokenizer.arguments import Errors, OptionalPath, TextPaths, TokenizerPath
-from trafo.errors import ConfigError
+from trafo.errors import require_at_least
 
 if TYPE_CHECKING:
     from trafo.tokenizer.report import Report
@@ -35,9 +35,7 @@ class Options:
     """invalid UTF-8: stop (strict), or read U+FFFD (replace)"""
 
     def __post_init__(self) -> None:
-        for flag, value in (("--show", self.show), ("--top", self.top)):
-            if value < 0:
-                raise ConfigError(f"{flag} {value} is negative", hint="give 0 or more")
+        require_at_least(0, **{"--show": self.show, "--top": self.top})
 
 
 def run(options: Options) -> None:

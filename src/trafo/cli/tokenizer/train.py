@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trafo.cli.tokenizer.arguments import Errors, OptionalInt, OptionalString, Strings, TextPaths
 from trafo.cli.tokenizer.existing import COUNTS
-from trafo.errors import ConfigError
+from trafo.errors import require_at_least
 from trafo.runtime.commands import command
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ class Options:
     """replace a tokenizer that was trained differently"""
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise ConfigError(f"--workers {self.workers} is too few", hint="give 1 or more")
+        require_at_least(1, **{"--workers": self.workers})
 
 
 def run(options: Options) -> None:
