@@ -39,13 +39,13 @@ class StorageError(TrafoError, OSError):
 
 
 def require(fits: bool, what: str, hint: str | None = None) -> None:
-    """Refuse a setting that does not fit: `require(p < 1, f"p is {p}", "it must be below 1")`."""
+    """Refuse a wrong setting: `require(p < 1, f"p is {p}", "it must be below 1")`."""
     if not fits:
         raise ConfigError(what, hint=hint)
 
 
 def require_at_least(least: float, **settings: float | None) -> None:
-    """Each setting, given by its name, is `least` or more; None stands for one that is not set."""
+    """Each setting, given by its name, is `least` or more; None: not set."""
     for name, value in settings.items():
         fits = value is None or value >= least
         require(fits, f"{name} is {value}", f"it must be at least {least}")

@@ -175,9 +175,9 @@ def test_a_damaged_token_file_is_made_anew(
     said = capsys.readouterr().err
     if (file, harm) != ("*.tokens.json", Path.unlink):  # which means that it never was finished
         assert str(path) in said
-        assert "making it anew" in said
+        assert "making it again" in said
     assert whole(prepare([str(text)], config, VOCAB)) == expected
-    assert "making it anew" not in capsys.readouterr().err
+    assert "making it again" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("file", ["vocab.json", "merges.txt", "trafo.json"])
@@ -188,7 +188,7 @@ def test_a_damaged_tokenizer_is_made_anew(
     (path,) = config.cache.glob(f"tokenizer-*/{file}")
     path.write_text(path.read_text().replace("th", "ht").replace("gpt2", "gpt4"))
     assert prepare([str(text)], config, VOCAB).tokenizer.hash == expected
-    assert "making it anew" in capsys.readouterr().err
+    assert "making it again" in capsys.readouterr().err
 
 
 def test_a_tokenizer_is_finished_when_its_last_file_is_there(

@@ -1,6 +1,6 @@
 """State <-> files: what a run saves and what other programs read.
 
-The public names, each imported when it is first used: torch takes long.
+The public names, each imported on first use: importing torch is slow.
 """
 
 from importlib import import_module

@@ -41,7 +41,7 @@ class Bundle:
     source: Path
     """the folder or file that the weights came from"""
     step: int | None = None
-    """how many steps it was trained for, if that is known"""
+    """training steps, if known"""
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class TranslatorBundle:
     source: Path
     """the folder that the weights came from"""
     step: int
-    """how many steps it was trained for"""
+    """training steps"""
 
 
 def load_bundle(path: str | PathLike[str], *, best: bool = False, fast: bool = True) -> Bundle:
-    """Load whatever holds a model, ready to be used.
+    """Load a model and its tokenizer from a run, a checkpoint or another program's files.
 
     `best` takes the checkpoint with the lowest validation loss instead of the newest; without
     `fast` the model runs its readable layers.
@@ -73,7 +73,7 @@ def _load(path: Path, best: bool) -> Bundle:
     if kind in ("run", "checkpoint"):
         return _from_run(path, best, _language_model)
     loaders = {"hugging-face": load_hugging_face, "gguf": load_gguf, "llama2c": load_llama2c}
-    # The tokenizer first: without one, nobody should wait for the weights.
+    # The tokenizer first: if it is missing, the error comes before the weights are read.
     tokenizer = load_tokenizer(path)
     return Bundle(loaders[kind](path), tokenizer, path)
 
@@ -97,7 +97,7 @@ def load_translator(path: str | Path, *, best: bool = False, fast: bool = True) 
 
 
 def load_config(path: str | Path) -> ModelConfig:
-    """Only the config of the model at `path`."""
+    """The config of the model at `path`, without its weights."""
     path = Path(path)
     kind = kind_of(path)
     if kind == "run":
@@ -112,7 +112,7 @@ def load_config(path: str | Path) -> ModelConfig:
 
 
 def describe_model(config: ModelConfig) -> dict[str, Any]:
-    """What a checkpoint says about its model: enough to build it again."""
+    """Name and config of a model, as a checkpoint stores them."""
     return {"name": model_name(config), "fields": asdict(config)}
 
 

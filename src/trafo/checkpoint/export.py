@@ -29,7 +29,7 @@ def export(
     to: Format | None = None,
     dtype: NumberType = "float32",
 ) -> Parity:
-    """Write a run, whatever else holds a model, or a model with its tokenizer.
+    """Export a run, any other model path, or a model with its tokenizer.
 
     The name decides the format: .gguf, .bin (llama2.c), else a Hugging Face folder.
     """

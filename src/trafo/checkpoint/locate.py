@@ -19,7 +19,7 @@ Kind = Literal["run", "checkpoint", "hugging-face", "gguf", "llama2c"]
 
 
 def find_kind(path: Path) -> Kind | None:
-    """What holds a model at `path`; None: nothing there does."""
+    """What kind of model is at `path`; None: there is none."""
     if (path / CHECKPOINTS).is_dir():
         return "run"
     if (path / MANIFEST).is_file():
@@ -49,7 +49,7 @@ def kind_of(path: Path) -> Kind:
 
 
 def load_tokenizer(path: str | Path) -> ModelTokenizer:
-    """The tokenizer of whatever holds a model, or a tokenizer's own folder or file."""
+    """The tokenizer of a model, or a tokenizer's own folder or file."""
     path = Path(path)
     match find_kind(path):
         case "run":

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Markers:
-    """Tokens that are not text to the model's users."""
+    """Begin, end and control tokens of a model."""
 
     begin: int | None = None
     """put before a text, if not None"""
@@ -26,13 +26,13 @@ class Markers:
 
     @classmethod
     def usual(cls, special_tokens: Mapping[str, int]) -> Markers:
-        """For tokenizers that say nothing about it: <|endoftext|> ends a text."""
+        """The default: <|endoftext|> ends a text."""
         ends = {i for token, i in special_tokens.items() if token == END_OF_TEXT}
         return cls(None, frozenset(ends), frozenset(special_tokens.values()))
 
 
 class ModelTokenizer(Tokenizer):
-    """What `trafo.load` gives beside the model."""
+    """A tokenizer with its model's begin and end tokens; `trafo.load` returns it."""
 
     markers: Markers
 

@@ -1,4 +1,4 @@
-"""A model and its optimizer <-> one file, for training loops of one's own; no pickle.
+"""A model and its optimizer <-> one file, for your own training loop; no pickle.
 
 The file is safetensors: named tensors and a JSON header, nothing that could run. The tensors are
 those of a snapshot,
@@ -91,7 +91,7 @@ def _parse(data: bytes, where: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 def _refused(where: str) -> FormatError:
     what = "not a checkpoint of trafo's save_checkpoint, or damaged"
-    return FormatError(what, where=where, hint="use the checkpoint before it")
+    return FormatError(what, where=where, hint="use an earlier checkpoint")
 
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

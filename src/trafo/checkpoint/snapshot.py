@@ -25,7 +25,7 @@ GENERATOR = "rng/torch"
 
 @dataclass
 class Snapshot:
-    """What a training has learned so far: all that its optimizers need to continue."""
+    """Weights and optimizer state: all that is needed to resume."""
 
     weights: dict[str, Tensor]
     """the model's state dict; a tensor that two names share is there once"""
@@ -49,7 +49,7 @@ def take(model: Module, optimizers: Iterable[Optimizer]) -> Snapshot:
 
 @torch.no_grad()
 def restore(snapshot: Snapshot, model: Module, optimizers: Iterable[Optimizer]) -> None:
-    """Put everything back in its place."""
+    """Restore weights, optimizer state and random generator."""
     restore_weights(snapshot.weights, model)
     moments = dict(snapshot.moments)
     _restore_generator(moments.pop(GENERATOR, torch.empty(0)))

@@ -96,7 +96,7 @@ class CheckpointStore:
         return path
 
     def save_average(self, last: int) -> list[int]:
-        """Save the mean of the weights of the newest checkpoints; the steps that it is of.
+        """Checkpoint averaging: save the mean of the newest weights; returns their steps.
 
         Weights that were never trained do not count.
         """
@@ -143,7 +143,7 @@ class CheckpointStore:
         return self.newest_read_by(read_checkpoint)
 
     def newest_read_by(self, read: Callable[[Path], T]) -> T:
-        """As `newest`, for whoever needs only a part of it."""
+        """As `newest`, but reads only a part, by `read`."""
         for step in reversed(self.steps()):
             try:
                 return read(self.path(step))
@@ -160,7 +160,7 @@ class CheckpointStore:
         return self.folder / f"step-{step:08d}"
 
     def remove_leftovers(self) -> None:
-        """Delete what a killed writer left. Only for the process that writes here."""
+        """Delete what a killed process left. Only for the process that writes here."""
         remove_leftovers_in(self.folder)
         for path in self._entries():
             if _NAME.fullmatch(path.name) and not (path / MANIFEST).is_file():
@@ -210,7 +210,7 @@ def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def read_step(path: str | Path) -> int:
-    """How many steps the weights of a checkpoint were trained for."""
+    """Number of training steps of a checkpoint."""
     return int(_read_manifest(Path(path))["step"])
 
 

@@ -1,4 +1,4 @@
-"""Ids -> batches; and the text that every machine with Python already has."""
+"""Ids -> batches; and a corpus from Python's own standard library."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

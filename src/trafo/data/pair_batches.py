@@ -1,4 +1,4 @@
-"""Encoded pairs -> batches of about so many target tokens, of pairs of similar length.
+"""Encoded pairs -> batches by target tokens, of pairs of similar length (bucketing).
 
 An epoch is cut into as many batches as its target tokens fill. Pairs are put in order of length,
 pairs of the same length in a random order, so a batch needs little padding; then the batches are
@@ -26,7 +26,7 @@ _SPREAD = 2
 
 
 class PairBatch(NamedTuple):
-    """Ids padded on the right: what encoder and decoder read, and what the decoder should write."""
+    """Ids padded on the right: encoder input, decoder input and expected output."""
 
     source: Int[Tensor, "batch source"]
     target: Int[Tensor, "batch target"]
@@ -59,7 +59,7 @@ class EncodedPairs:
         return PairBatch(*(padded(each, self.padding_id) for each in (sources, shifted, expected)))
 
     def in_batches(self, rows: NDArray[np.int64], tokens: int) -> list[NDArray[np.int64]]:
-        """Some of the pairs, in order of length, in batches of about so many target tokens."""
+        """Some of the pairs, in order of length, in batches of about `tokens` target tokens."""
         order = rows[np.lexsort((self.source.lengths[rows], self.target.lengths[rows]))]
         return _cut(order, self.target.lengths[order], tokens)
 

@@ -59,7 +59,7 @@ class Sentences:
 
 @dataclass(frozen=True)
 class PairTokenizer:
-    """What turns sentences of a run into ids and back."""
+    """Encodes source and target sentences, decodes targets."""
 
     source: Tokenizer
     target: Tokenizer
@@ -85,7 +85,7 @@ class PairTokenizer:
         return self._encode(self.target, sentences)
 
     def decode_target(self, ids: Sequence[int]) -> str:
-        """The sentence that ids stand for, without the end token; always on one line."""
+        """Decode a sentence, without the end token; always one line."""
         text = self.target.decode(i for i in ids if i != self.end)
         return " ".join(text.split())
 
@@ -140,7 +140,7 @@ def check_tokenizer(tokenizer: Tokenizer, padding_id: int) -> None:
     require(has_end, f"the tokenizer has no special token {END_OF_TEXT}", "train another one")
     require(
         tokenizer.vocab.get(padding_id) == b"\0",
-        f"padding_id is {padding_id}, which the tokenizer has for text",
+        f"padding_id is {padding_id}, which is a text token of the tokenizer",
         "set it to the id of the byte 0",
     )
 

@@ -20,7 +20,7 @@ from trafo.errors import InputError
 
 _COMPRESSED = (".gz", ".zst")
 PADDING_CHARACTER = "\0"
-"""stands for no text: the byte 0 is the id of padding"""
+"""not allowed in text: the id of byte 0 is the padding id"""
 
 
 class Pair(NamedTuple):
@@ -137,7 +137,7 @@ def _has_text(pair: Pair) -> bool:
         raise _empty(pair.file, pair.line)
     if PADDING_CHARACTER in pair.source or PADDING_CHARACTER in pair.target:
         what = f"line {pair.line:,} has a NUL character"
-        raise InputError(what, where=pair.file, hint="it stands for padding; remove it")
+        raise InputError(what, where=pair.file, hint="it is used as padding; remove it")
     return bool(pair.source)
 
 

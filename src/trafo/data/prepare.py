@@ -128,20 +128,20 @@ class Cache:
     read_only: bool = False
 
     def get(self, last_file: str, read: Callable[[], T], make: Callable[[], T]) -> T:
-        """What is there; made if it is not finished, and made anew, which is said, if damaged.
+        """What is there; made if it is not finished, made again (with a message) if damaged.
 
         It is finished when the file that is written last is there.
         """
         last = self.folder / last_file
         if self.read_only:
             hint = "data.cache must be a folder that all processes see"
-            require(last.is_file(), f"{last} is not there, the first process has made it", hint)
+            require(last.is_file(), f"{last} is missing, although the first process made it", hint)
             return read()
         if last.is_file():
             try:
                 return read()
             except TrafoError as error:
-                say(f"{error}; making it anew")
+                say(f"{error}; making it again")
                 last.unlink()
         with storage_errors(self.folder, "making the folder"):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -149,7 +149,7 @@ class Cache:
         return make()
 
     def verified(self, tokens: TokenFile) -> TokenFile:
-        """Read to the end once, by the process that may make it anew."""
+        """Check it once, in the process that may make it again."""
         return tokens if self.read_only else tokens.verified()
 
 

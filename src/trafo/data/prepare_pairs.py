@@ -32,7 +32,7 @@ class TranslationConfig:
     target_field: str = "target"
     """field of the target in JSON lines"""
     max_tokens: int = 100
-    """longest sentence in tokens; longer pairs are left out of the training and counted"""
+    """longest sentence in tokens; longer pairs are left out, and their number is printed"""
     batch_tokens: int = 2000
     """target tokens per optimizer step, about, over all processes and accumulation steps"""
 
@@ -45,7 +45,7 @@ class TranslationConfig:
 
     @property
     def fields(self) -> Fields:
-        """Both of them."""
+        """The names of both fields."""
         return Fields(self.source_field, self.target_field)
 
 

@@ -23,11 +23,11 @@ TokenArray = NDArray[np.integer]
 
 
 def num_windows(num_tokens: int, context_length: int) -> int:
-    """How many places a window can begin at; an error if there is none."""
+    """Number of possible windows; an error if there is none."""
     require_at_least(1, context_length=context_length)
     require(
         num_tokens > context_length,
-        f"{num_tokens:,} tokens are too few for windows of {context_length:,} and the next",
+        f"{num_tokens:,} tokens are too few for a context_length of {context_length:,}",
         "use more text or a shorter context_length",
     )
     return num_tokens - context_length
@@ -54,7 +54,7 @@ def get_batch(
     device: torch.device | str = "cpu",
     generator: np.random.Generator | None = None,
 ) -> Batch:
-    """A batch of windows at places drawn by `generator` (numpy's default one if none)."""
+    """A random batch of windows; numpy's default generator if `generator` is None."""
     generator = generator or np.random.default_rng()
     starts = generator.integers(0, num_windows(len(tokens), context_length), batch_size)
     return take_windows(tokens, starts, context_length, device)

@@ -1,7 +1,7 @@
 """Faster versions of layers and loss, applied to a finished model from outside.
 
-`accelerate(model)` is all that training, evaluation and generation need. Each part is held to its
-readable twin in `nn/` and `optim/` by tests, forward and gradients.
+`accelerate(model)` is all that training, evaluation and generation need. Tests
+compare each part with the readable one in `nn/` and `optim/`, forward and gradients.
 """
 
 from trafo.fast.accelerate import accelerate, is_accelerated

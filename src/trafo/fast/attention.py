@@ -16,7 +16,7 @@ from trafo.nn.masks import window_mask
 
 
 class FusedAttention(HeadsAttention):
-    """HeadsAttention without weights in memory."""
+    """HeadsAttention by the fused kernel, without attention weights in memory."""
 
     def forward(
         self,

@@ -12,7 +12,7 @@ from trafo.fast.recompute import WrittenOut, recomputed_linear, worth_recomputin
 from trafo.nn import ACTIVATIONS, FeedForward, SwiGLU
 from trafo.nn.feed_forward import silu_gate
 
-# From so many rows on, a product without gradients is faster with tokens as columns.
+# From this many rows on, a product without gradients is faster with tokens as columns.
 MANY_ROWS = 64
 
 

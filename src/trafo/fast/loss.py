@@ -1,4 +1,4 @@
-"""The loss without all logits at once, for models that are accelerated.
+"""Cross-entropy without all logits at once, for accelerated models.
 
 Logits are the largest tensor of a training step: (tokens, vocabulary). Here they exist for a chunk
 of positions at a time.

@@ -13,7 +13,7 @@ from trafo.nn.precision import at_least_float32
 
 
 class FastRMSNorm(RMSNorm):
-    """RMSNorm that remembers its input and gain, nothing in between."""
+    """RMSNorm that keeps only its input and gain for the backward pass."""
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
         """As `RMSNorm.forward`."""
@@ -24,7 +24,7 @@ class FastRMSNorm(RMSNorm):
 
 
 class FastLayerNorm(LayerNorm):
-    """LayerNorm that remembers its input, gain and shift, nothing in between."""
+    """LayerNorm that keeps only its input, gain and shift for the backward pass."""
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
         """As `LayerNorm.forward`."""

@@ -1,4 +1,4 @@
-"""Less memory for the same numbers: keep the inputs of a cheap function, not its steps.
+"""Recomputation (checkpointing) of cheap functions: keep their inputs, not their steps.
 
 Autograd keeps what every step of a formula needs for its gradient; for an activation or a norm that
 is several times its input. Running the formula a second time in the backward pass costs little,

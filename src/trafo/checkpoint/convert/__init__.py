@@ -1,7 +1,7 @@
 """Weights in and out: Hugging Face folders, llama2.c files, GGUF files.
 
 Every export is read back and compared; the largest difference of logits is stored beside it.
-The names are imported when they are first used: torch takes long.
+The names are imported on first use: importing torch is slow.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Weights from a file into a model, once it is certain that they belong to it."""
+"""Weights from a file into a model, after checking that they fit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fill(config: ModelConfig, weights: Mapping[str, Tensor]) -> CausalLM:
             f"{strange} is stored as {str(weights[strange].dtype).removeprefix('torch.')}",
             hint="trafo reads float32, float16, bfloat16 and float64",
         )
-    # A few bytes from a stranger must not make us ask for more memory than the weights take.
+    # An untrusted config must not make us allocate more memory than the weights take.
     try:
         check_weights(dict(weights), _skeleton(config))
     except FormatError as error:
@@ -38,7 +38,7 @@ def fill(config: ModelConfig, weights: Mapping[str, Tensor]) -> CausalLM:
 
 
 def _skeleton(config: ModelConfig) -> Module:
-    """The shapes of all tensors, without their numbers."""
+    """The shapes of all tensors, on the meta device."""
     context = getattr(config, "context_length", 1)
     if not isinstance(context, int) or context > _LONGEST_CONTEXT:
         raise FormatError(f"a context of {context} tokens", hint=f"at most {_LONGEST_CONTEXT:,}")

@@ -101,7 +101,7 @@ _HARMLESS = ("rope.scaling.finetuned", "rope.scaling.original_context_length")
 
 
 def read_gguf_config(file: GGUF) -> TransformerLMConfig | GPT2Config:
-    """Our config from the file's fields; a field that we cannot obey is refused, not ignored."""
+    """Our config from the file's fields; unsupported fields are an error."""
     kind = file.architecture
     if kind not in _ARCHITECTURES:
         raise file.refusal(f"architecture {kind!r}", f"trafo reads {', '.join(_ARCHITECTURES)}")

@@ -17,7 +17,7 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def gguf_package() -> ModuleType:
-    """The optional package, or what to do without it."""
+    """The optional package, or an error that says how to install it."""
     try:
         import gguf
     except ImportError as error:
@@ -27,7 +27,7 @@ def gguf_package() -> ModuleType:
 
 
 class GGUF:
-    """An open file."""
+    """An open GGUF file."""
 
     def __init__(self, path: Path, reader: Any) -> None:
         self.path = path
@@ -36,14 +36,14 @@ class GGUF:
 
     @classmethod
     def open(cls, path: str | Path) -> GGUF:
-        """Parse everything but the numbers."""
+        """Parse the header and the fields."""
         path = Path(path)
         package = gguf_package()
         with path.open("rb"):  # a file that is not there is not a damaged one
             pass
         try:
             return cls(path, package.GGUFReader(path))
-        except Exception as error:  # whatever a damaged file makes the package stumble over
+        except Exception as error:  # the package raises many kinds on damaged files
             what = f"not a GGUF file, or damaged: {error}"
             raise FormatError(what, where=str(path)) from error
 

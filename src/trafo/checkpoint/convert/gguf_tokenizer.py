@@ -70,7 +70,7 @@ def write_tokenizer(
 
 
 def read_tokenizer(file: GGUF) -> ModelTokenizer:
-    """The tokenizer that the file brings along."""
+    """The tokenizer stored in the file."""
     kind = file.text("tokenizer.ggml.model", "no_vocab")
     if kind in ("no_vocab", "none"):
         raise file.refusal("holds no tokenizer", "export it together with one")

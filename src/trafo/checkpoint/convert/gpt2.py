@@ -51,7 +51,7 @@ def to_gpt2_config(config: GPT2Config) -> dict[str, Any]:
 
 
 def from_gpt2_config(theirs: dict[str, Any]) -> GPT2Config:
-    """Our config from config.json; what we cannot compute is refused, not ignored."""
+    """Our config from config.json; unsupported settings are an error."""
     activation = theirs.get("activation_function", "gelu_new")
     if activation not in ("gelu_new", "gelu_pytorch_tanh"):
         raise FormatError(f"the model uses activation {activation!r}, GPT2 has tanh-GELU only")

@@ -62,7 +62,7 @@ _ALL_HAVE = {
 
 
 def family_of(config: TransformerLMConfig) -> Family:
-    """Which of them has all switches of this config."""
+    """The model family that has all switches of this config."""
     for field, needed in _ALL_HAVE.items():
         value = getattr(config, field)
         if value != needed:
@@ -144,7 +144,7 @@ def _to_window(config: TransformerLMConfig, family: Family) -> dict[str, Any]:
 
 
 def from_llama_config(theirs: dict[str, Any]) -> TransformerLMConfig:
-    """Our config from config.json; what we cannot compute is refused, not ignored."""
+    """Our config from config.json; unsupported settings are an error."""
     family: Family = theirs["model_type"]
     heads, d_model = theirs["num_attention_heads"], theirs["hidden_size"]
     _refuse(theirs.get("hidden_act", "silu") != "silu", f"activation {theirs.get('hidden_act')!r}")
@@ -255,7 +255,7 @@ def to_halves(weight: Float[Tensor, "rows ..."], d_head: int) -> Float[Tensor, "
 
 
 def to_pairs(weight: Float[Tensor, "rows ..."], d_head: int) -> Float[Tensor, "rows ..."]:
-    """And back."""
+    """(k, k + d/2) of each head become neighbouring pairs (2k, 2k+1)."""
     return _reordered(weight, "(heads two pair) ... -> (heads pair two) ...", d_head)
 
 
