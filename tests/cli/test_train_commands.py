@@ -261,9 +261,9 @@ def test_plot(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("runs/mine/loss.png", "runs.png", "both.png"):
         assert (here / name).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     (here / "runs" / "mine" / "metrics.jsonl").write_text("")
-    assert "nothing to draw" in refusal(["plot", "runs/mine"], capsys)
+    assert "nothing to plot" in refusal(["plot", "runs/mine"], capsys)
     (here / "runs" / "mine" / "metrics.jsonl").unlink()
-    assert "nothing to draw" in refusal(["plot", "runs/mine"], capsys)
+    assert "nothing to plot" in refusal(["plot", "runs/mine"], capsys)
 
 
 def test_verify_resume_refuses_nonsense(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

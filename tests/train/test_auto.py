@@ -65,7 +65,7 @@ def test_what_is_used_is_said_once(book: str, capsys: pytest.CaptureFixture[str]
         f"vocabulary {options.model.vocab_size:,},",
         # As the flags say:
         f", 5 layers of {options.model.d_model} with {options.model.num_heads} heads",
-        f"batches of {options.batch_size},",
+        f"batch size {options.batch_size},",
         f"{options.steps:,} steps (about ",
         "zero-initialized",
         f"muon (learning rate muon {options.optimizer.muon_lr}, adamw 0.0123)",

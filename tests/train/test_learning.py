@@ -104,7 +104,7 @@ def test_samples_are_written_on_the_way(
     written = ((config.out or Path()) / "samples.txt").read_text()
     assert written.startswith("--- step 6 ---\ndef ")
     assert "--- step 12 ---\ndef " in written
-    assert capsys.readouterr().err.count("writes: def") == 2
+    assert capsys.readouterr().err.count("sample: def") == 2
 
 
 def test_norms_are_recorded_when_asked_for(make_config: MakeConfig) -> None:

@@ -113,6 +113,6 @@ def test_a_single_step_can_be_drawn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("records", [[], [entry(1, "validation")], [{"step": 3}]])
 def test_nothing_to_draw(tmp_path: Path, records: list[Record]) -> None:
-    with pytest.raises(InputError, match="nothing to draw"):
+    with pytest.raises(InputError, match="nothing to plot"):
         draw_curve(records, tmp_path / "loss.png", "empty")
     assert not (tmp_path / "loss.png").exists()

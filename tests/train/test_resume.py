@@ -94,7 +94,7 @@ def test_what_is_refused_is_not_stored(short: TrainConfig) -> None:
     start.train(short)
     with pytest.raises(ConfigError, match="batch_size"):
         start.resume(short.out or "", dataclasses.replace(prolonged(short), batch_size=10**6))
-    with pytest.raises(ConfigError, match="steps is 5, this run has made 6 already"):
+    with pytest.raises(ConfigError, match="steps is 5, this run is already at step 6"):
         start.resume(short.out or "", dataclasses.replace(short, steps=5))
     assert steps_of(start.resume(short.out or "")) == 6
 
@@ -177,7 +177,7 @@ def test_another_validation_set_starts_the_comparison_anew(
     state = start.resume(short.out or "", dataclasses.replace(prolonged(short), watch=watch)).state
     assert state is not None
     assert state.best_loss == state.validation_loss
-    assert "another validation set" in capsys.readouterr().err
+    assert "the validation set has changed" in capsys.readouterr().err
 
 
 def test_another_text_of_the_same_length_is_noticed(

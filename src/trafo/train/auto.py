@@ -26,7 +26,7 @@ from trafo.train.distributed import is_first_process
 from trafo.train.machine import default_device, peak_of
 
 SECONDS = 600.0
-"""about how long a run without a budget takes"""
+"""approximate duration of a run without a budget"""
 
 _UTILISATION = 0.45  # of the peak by small models, everything included
 _EPOCHS = 10
@@ -38,7 +38,7 @@ _BYTES_PER_TOKEN = {512: 2.2, 1024: 2.6, 2048: 3.0, 4096: 3.4, 8192: 3.8, 16384:
 
 @dataclass(frozen=True)
 class Shape:
-    """A size of model, with a batch that suits it."""
+    """A model size, with a batch size that suits it."""
 
     d_model: int
     num_layers: int
@@ -48,12 +48,12 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """Parameters of the layers."""
+        """Parameters of the layers, without embeddings."""
         return 12 * self.num_layers * self.d_model**2
 
     @property
     def largest_vocabulary(self) -> int:
-        """With more, most of the work would be in the output layer."""
+        """With a larger one, most FLOPs would be in the output layer."""
         return int(2 ** math.floor(math.log2(12 * self.num_layers * self.d_model)))
 
 
@@ -66,7 +66,7 @@ class Choice:
     batch_size: int
     steps: int
     loss: float
-    """what the scaling law predicts"""
+    """as predicted by the scaling law"""
 
 
 SHAPES = (
@@ -95,7 +95,7 @@ def choose(asked: TrainConfig) -> TrainConfig:
 
 
 def tell(config: TrainConfig) -> None:
-    """Say once what was chosen, with what the user has set instead."""
+    """Print the settings once: those chosen, and those set by the user."""
     if is_first_process():
         say(f"settings {_settings(config)}; any flag changes them, --show-config prints them all")
 
@@ -114,8 +114,8 @@ def _settings(config: TrainConfig) -> str:
             f"vocabulary {model.vocab_size:,}",
             f"{model.num_layers} layers of {model.d_model} with {model.num_heads} heads",
             *(["zero-initialized outputs"] if getattr(model, "zero_init_outputs", False) else []),
-            f"context {config.seq}",
-            f"batches of {config.batch_size}",
+            f"context length {config.seq}",
+            f"batch size {config.batch_size}",
             steps if config.budget is None else f"steps for {config.budget}",
             f"{optimizer.name} (learning rate {muon}{optimizer.lr:g})",
             f"{optimizer.schedule.name} schedule",
@@ -137,7 +137,7 @@ def _flops_per_second(config: TrainConfig) -> float:
 
 
 def model_of(shape: Shape, vocab: int) -> TransformerLMConfig:
-    """With the switches that learned fastest; see docs/log.md."""
+    """The model config of a shape, with the options that learned fastest; see docs/log.md."""
     return TransformerLMConfig(
         vocab_size=vocab,
         context_length=shape.context_length,
@@ -149,7 +149,7 @@ def model_of(shape: Shape, vocab: int) -> TransformerLMConfig:
 
 
 def fast_optimizer() -> OptimizerConfig:
-    """Muon for matrices, AdamW for the rest, with linear decay to zero."""
+    """Muon for matrices, AdamW for the rest, with the warmup-stable-decay (WSD) schedule."""
     return OptimizerConfig(name="muon", lr=5e-3, schedule=ScheduleConfig(name="linear"))
 
 

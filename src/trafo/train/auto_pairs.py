@@ -24,7 +24,7 @@ _SENTENCE = 16  # tokens of an average one; only for an estimate of the speed
 
 @dataclass(frozen=True)
 class Shape:
-    """A size of model, for pairs of at least so many bytes."""
+    """A model size, for sentence pairs of at least `num_bytes`."""
 
     num_bytes: float
     d_model: int
@@ -92,7 +92,7 @@ def _recurrent(shape: Shape) -> RecurrentConfig:
 
 
 def _steps(shape: Shape, num_bytes: float, budget: str | None) -> int:
-    """As many as fit into the time, but no more than some epochs."""
+    """As many as fit into the budget, but no more than some epochs."""
     tokens = TranslationConfig().batch_tokens
     seconds = SECONDS if budget is None else parse_duration(budget)
     per_epoch = max(1.0, num_bytes / 2 / _BYTES_PER_TOKEN / tokens)

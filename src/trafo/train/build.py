@@ -1,4 +1,4 @@
-"""A config -> the live parts of a training, checked to fit together."""
+"""A config -> data, model and optimizers, checked to fit together."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def build(config: TrainConfig, ranks: Ranks) -> Training:
 
 
 def _task(config: TrainConfig, ranks: Ranks) -> Task:
-    """Its data is prepared by the first rank; the others find it done."""
+    """The task, with its data prepared by the first rank for all."""
     if not ranks.is_first:
         ranks.wait()
     _check_data(config)
@@ -48,7 +48,7 @@ def _task(config: TrainConfig, ranks: Ranks) -> Task:
 
 
 def _check_data(config: TrainConfig) -> None:
-    """The kind of model and the kind of data belong together."""
+    """Raise if the kind of data does not fit the kind of model."""
     name = config.architecture
     if config.translates:
         what, hint = f"{name} learns from sentence pairs", "give two aligned files by --pairs"
@@ -68,7 +68,7 @@ def _device(config: TrainConfig, ranks: Ranks) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         what = f"machine.device is {wanted!r}: {str(error).splitlines()[0]}"
-        raise ConfigError(what, hint="cpu is always there") from None
+        raise ConfigError(what, hint="cpu always works") from None
     threads = machine.threads
     if threads is None and ranks.world > 1:
         threads = max(1, (os.cpu_count() or 1) // ranks.world)

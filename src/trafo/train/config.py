@@ -1,4 +1,4 @@
-"""Every setting of a training, as one tree: `trafo train --model.d-model 256 ...`.
+"""Every setting of a training run, as one tree: `trafo train --model.d-model 256 ...`.
 
 Each part of the tree is defined beside the code it configures; here they are put together, with
 what belongs to the run as a whole.
@@ -23,6 +23,7 @@ from trafo.models import (
     TransformerLMConfig,
 )
 from trafo.optim.config import OptimizerConfig
+from trafo.runtime.seed import check_seed
 from trafo.runtime.sizes import parse_duration
 
 Architecture = Literal["transformer-lm", "gpt2", "encoder-decoder", "recurrent"]
@@ -68,12 +69,12 @@ class WatchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
-    """How often to save, and how many checkpoints to keep."""
+    """Checkpoints: how often to save, how many to keep, and averaging."""
 
     every: int | None = None
     """steps between two checkpoints; None: 10 checkpoints per run"""
     keep: int = 2
-    """how many of the newest checkpoints to keep; the best one is kept as well"""
+    """number of newest checkpoints to keep; the best one is kept as well"""
     average: int = 1
     """checkpoint averaging: at the end, also save the mean of the weights of this many of the
     newest checkpoints, which the run is then used with; 1: none"""
@@ -84,7 +85,7 @@ class CheckpointConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineConfig:
-    """What to run on. None of it changes what is learned, beyond rounding."""
+    """Device, precision and speed. None of it changes what is learned, beyond rounding."""
 
     device: str | None = None
     """cpu, cuda, or one GPU such as cuda:1; None: a GPU if there is one, else the CPU"""
@@ -126,22 +127,22 @@ class TrainConfig:
     out: Path | None = None
     """folder of the run; None: a new one in runs/, named after the data"""
     steps: int = 1000
-    """optimizer steps; with a budget, as many as fit into it"""
+    """training steps (updates); with a budget, as many as fit into it"""
     budget: str | None = None
     """wall-clock budget such as 10m: the run ends on time, with its learning-rate schedule done"""
     batch_size: int = 16
-    """sequences per optimizer step, over all processes and accumulation steps; sentence pairs are
-    counted by translation.batch_tokens instead"""
+    """batch size (sequences per update), over all processes and accumulation steps; for sentence
+    pairs see translation.batch_tokens"""
     accumulate: int = 1
-    """gradient accumulation steps: less memory, the same result"""
+    """gradient accumulation steps per update: less memory, the same result"""
     context_length: int | None = None
     """tokens per training sequence; None: the model's context length"""
     seed: int = 0
     """random seed of the initial weights, batches, dropout and samples"""
     label_smoothing: float = 0.0
-    """label smoothing: share of the target probability that is spread over all tokens"""
+    """label smoothing: fraction of the target probability spread over all tokens"""
     overfit: bool = False
-    """train on a single batch again and again, as a check: the loss must go to zero"""
+    """overfit a single batch, as a check: the loss must go to zero"""
     architecture: Architecture = "transformer-lm"
     """which model to train: transformer-lm has the settings in model, each other one those of its
     own name; encoder-decoder and recurrent translate"""
@@ -158,7 +159,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         _at_least(1, self, "", "steps", "batch_size", "accumulate", "context_length")
-        require(0 <= self.seed < 2**32, f"seed is {self.seed}", "choose one from 0 to 4294967295")
+        check_seed(self.seed)
         smoothing = self.label_smoothing
         require(0 <= smoothing < 1, f"label_smoothing is {smoothing}", "choose from 0 to 1")
         is_even = self.translates or self.batch_size % self.accumulate == 0
@@ -195,12 +196,12 @@ class TrainConfig:
 
     @property
     def language_model(self) -> TransformerLMConfig | GPT2Config:
-        """The same, where it can only be a language model."""
+        """`model_config`, where it can only be a language model."""
         return self.gpt2 if self.architecture == "gpt2" else self.model
 
     @property
     def translator(self) -> EncoderDecoderConfig | RecurrentConfig:
-        """The same, where it can only be a translation model."""
+        """`model_config`, where it can only be a translation model."""
         return self.recurrent if self.architecture == "recurrent" else self.encoder_decoder
 
     @property

@@ -1,4 +1,4 @@
-"""metrics.jsonl -> loss.png: loss curves by step and by wall-clock."""
+"""metrics.jsonl -> loss.png: loss curves by step and by wall-clock time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def draw_curves(runs: Mapping[str, Sequence[Record]], path: str | Path) -> None:
     from matplotlib.figure import Figure
 
     if not any(_points(records, "train", "step")[0].size for records in runs.values()):
-        raise InputError("nothing to draw yet: no step has been recorded")
+        raise InputError("nothing to plot yet: no step has been recorded")
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     by_step, by_clock = figure.subplots(1, 2, sharey=True)
     for axes, clock, label in ((by_step, "step", "step"), (by_clock, "seconds", "minutes")):

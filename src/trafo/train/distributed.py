@@ -1,4 +1,4 @@
-"""One training in several processes: `torchrun` starts them, each with a rank.
+"""Distributed training: `torchrun` starts several processes, each with a rank.
 
 Without torchrun there is one rank, number 0, and nothing here does anything. On CPUs the ranks talk
 through gloo. DDP copies the model to each rank, FSDP2 gives each a part of it; gradients come out
@@ -48,13 +48,13 @@ class Ranks:
         return self.rank == 0
 
     def add_up(self, value: Tensor) -> Tensor:
-        """The sum over all ranks, in place; every rank must ask."""
+        """The sum over all ranks, in place (all-reduce); every rank must call this."""
         if self.world > 1:
             all_reduce(value)
         return value
 
     def largest(self, value: int) -> int:
-        """The largest of all ranks' values; every rank must ask."""
+        """The maximum over all ranks; every rank must call this."""
         if self.world == 1:
             return value
         shared = torch.tensor(value)
@@ -62,7 +62,7 @@ class Ranks:
         return int(shared)
 
     def agree(self, value: float) -> float:
-        """The first rank's value, on every rank."""
+        """The first rank's value, on every rank (broadcast)."""
         if self.world == 1:
             return value
         shared = torch.tensor(value, dtype=torch.float64)
@@ -82,7 +82,7 @@ class Ranks:
         return bytes(data.tolist()).decode()
 
     def wait(self) -> None:
-        """Until every rank is here."""
+        """Wait until every rank is here (barrier)."""
         if self.world > 1:
             barrier()
 
@@ -131,7 +131,7 @@ def distribute(
 
 @contextmanager
 def gradients_stay_here(objective: Any, stay: bool) -> Iterator[None]:
-    """Put off the exchange of gradients between ranks, for all but the last accumulation step."""
+    """Skip the gradient all-reduce between ranks, in all but the last accumulation step."""
     # By what they offer: with one rank there is neither, and nothing to import.
     if stay and hasattr(objective, "no_sync"):
         with objective.no_sync():
@@ -147,7 +147,7 @@ def gradients_stay_here(objective: Any, stay: bool) -> Iterator[None]:
 
 
 def whole_model(model: Module, config: ModelConfig, ranks: Ranks) -> Module | None:
-    """The model itself, or a copy put together from its parts. All ranks ask, the first gets it."""
+    """The model, or a copy gathered from its shards. All ranks call this, the first gets it."""
     if not is_sharded(next(model.parameters())):
         return model if ranks.is_first else None
     weights = take_weights(model)

@@ -30,7 +30,7 @@ from trafo.train.task import Batch, Task
 
 
 class NextTokenLoss(Module):
-    """The cross-entropy of every next token, added up."""
+    """Summed cross-entropy of every next token."""
 
     def __init__(
         self, model: CausalLM, dtype: torch.dtype = torch.float32, label_smoothing: float = 0.0
@@ -43,7 +43,7 @@ class NextTokenLoss(Module):
     def forward(
         self, ids: Int[Tensor, "batch seq"], targets: Int[Tensor, "batch seq"]
     ) -> Float[Tensor, ""]:
-        """In nats."""
+        """The sum in nats."""
         with torch.autocast(ids.device.type, self.dtype, enabled=self.dtype != torch.float32):
             states = self.model.hidden_states(ids)
         # The loss is computed in float32: it costs little and decides much.
@@ -75,6 +75,7 @@ class LanguageModelling(Task):
         self.fewest_validation_tokens = 4 * config.seq
 
     def batch(self, seed: int, step: int, part: int, num_parts: int, device: torch.device) -> Batch:
+        """Windows of the token file, drawn by seed and step."""
         config = self.config
         sampler = WindowSampler(self.data.training, config.batch_size, config.seq, seed)
         size = config.batch_size // num_parts
@@ -82,15 +83,18 @@ class LanguageModelling(Task):
         return Batch(sampler.batch(step, part, num_parts, device), self.tokens_per_step, rows)
 
     def objective(self, model: Module) -> NextTokenLoss:
+        """The summed cross-entropy of the next tokens."""
         assert isinstance(model, CausalLM)
         dtype = getattr(torch, self.config.machine.dtype)
         return NextTokenLoss(model, dtype, self.config.label_smoothing)
 
     def blocks(self, model: Module) -> dict[str, Module]:
+        """The layers by name."""
         assert isinstance(model, CausalLM)
         return {f"layers.{index}": layer for index, layer in enumerate(model.layers)}
 
     def validate(self, model: Module, num_tokens: int) -> dict[str, Any]:
+        """Loss, perplexity and bits per byte."""
         assert isinstance(model, CausalLM)
         config, data = self.config, self.data
         found = evaluate_ids(
@@ -109,6 +113,7 @@ class LanguageModelling(Task):
         }
 
     def sample(self, model: Module) -> str:
+        """A completion of `watch.prompt`."""
         assert isinstance(model, CausalLM)
         watch, tokenizer = self.config.watch, self.data.tokenizer
         # Nothing where a document can begin with its token; else a line break.
@@ -119,6 +124,7 @@ class LanguageModelling(Task):
         return prompt + generate(model, tokenizer, [prompt], settings)[0].text
 
     def fingerprint(self) -> dict[str, Any]:
+        """Hashes and sizes of text and tokenizer."""
         return {
             "training text": self.data.content["training"],
             "validation text": self.data.content["validation"],
@@ -128,6 +134,7 @@ class LanguageModelling(Task):
         }
 
     def describe(self, steps: int) -> str:
+        """Tokens, steps and epochs."""
         num_tokens = len(self.data.training)
         return (
             f"{num_tokens:,} tokens to train on, "
@@ -136,9 +143,11 @@ class LanguageModelling(Task):
         )
 
     def save_tokenizer(self, folder: Path) -> None:
+        """Save the tokenizer with the run."""
         self.data.tokenizer.save(folder)
 
     def check_tokenizer(self, folder: Path) -> None:
+        """Raise if the saved tokenizer is missing or damaged."""
         load_folder(folder)
 
 

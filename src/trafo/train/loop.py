@@ -1,7 +1,7 @@
-"""The loop: step after step, with a look at the model now and then, until the plan is done.
+"""The training loop: steps, validation, samples and checkpoints, until the plan is done.
 
 What a step does is in `step.py`, what is shown of it in `report.py`. The trainer decides what
-happens when: validation, samples, checkpoints, going back, ending.
+happens when: validation, samples, checkpoints, going back to one, stopping.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SEEDS_APART = 1_000_003
 
 
 class Trainer:
-    """One session of a run, by a plan from its beginning, or else from its newest checkpoint."""
+    """One session of a run: with a plan, from the start; without, from the newest checkpoint."""
 
     def __init__(
         self, training: Training, run: Run, clock: Clock, plan: Plan | None = None
@@ -55,7 +55,7 @@ class Trainer:
             clock.resume(self.state.seconds)
 
     def fit(self) -> signal.Signals | None:
-        """Train to the end of the plan; returns the signal that ended it before, if one did."""
+        """Train to the end of the plan; returns the signal that stopped it early, if any."""
         if self._saved_step is None:
             self.save()  # from here on there is always a checkpoint to go back to
             if self.ranks.is_first:
@@ -83,7 +83,7 @@ class Trainer:
         self.listener.note(f"averaged the checkpoints of steps {', '.join(map(str, steps))}")
 
     def advance(self) -> None:
-        """One step and what is due after it; or back to a checkpoint, if it led to no number."""
+        """One step and what is due after it; back to a checkpoint if the loss is not finite."""
         state, watch = self.state, self.config.watch
         is_logged = state.step == 0 or state.plan.is_due(watch.log_every, state.step + 1)
         factor, begun = self._rate_factor(), perf_counter()
@@ -146,7 +146,7 @@ class Trainer:
         return schedule.factor(self.state.step, self.state.plan.steps, d_model)
 
     def _seed(self) -> int:
-        """After going back, other batches and other dropout than those that led to nowhere."""
+        """After going back to a checkpoint, other batches and other dropout than before."""
         return (self.config.seed + _SEEDS_APART * self.state.attempt) % 2**32
 
     def _validate(self) -> None:
@@ -169,7 +169,7 @@ class Trainer:
         return found
 
     def _stop_early(self, metric: float) -> None:
-        """End the plan here if validations have not become better for a while."""
+        """Early stopping: end the plan here after `patience` validations without improvement."""
         state, patience = self.state, self.config.watch.patience
         metric = self.ranks.agree(metric)
         is_better = state.best_metric is None or metric < state.best_metric
@@ -177,7 +177,7 @@ class Trainer:
         state.stale_validations = 0 if is_better else state.stale_validations + 1
         if patience is not None and state.stale_validations >= patience:
             if state.step < state.plan.steps:
-                self.listener.note(f"stopped: no better for {patience} validations")
+                self.listener.note(f"early stopping: no better for {patience} validations")
             state.plan = dataclasses.replace(state.plan, steps=state.step)
 
     def _sample(self) -> None:
@@ -195,7 +195,7 @@ class Trainer:
             state.plan = dataclasses.replace(corrected, steps=steps)
 
     def save(self) -> None:
-        """Write a checkpoint of this moment."""
+        """Write a checkpoint."""
         state = self.state
         state.seconds = self.clock.seconds
         # Only weights that were measured themselves can be the best.
@@ -215,7 +215,7 @@ class Trainer:
         self._saved_step = state.step
 
     def _save_or_go_on(self) -> None:
-        """A full disk is no reason to lose what is in memory; at the end it is an error."""
+        """Save; on a full disk, continue without the checkpoint. At the end that is an error."""
         try:
             self.save()
         except StorageError as error:
@@ -236,12 +236,12 @@ class Trainer:
         state.plan = state.plan.resumed(self.config, state.step, state.seconds)
         if state.plan.evaluate_tokens != num_tokens:
             state.best_loss, state.best_metric = math.inf, None
-            self.listener.note("another validation set: which checkpoint is best begins anew")
+            self.listener.note("the validation set has changed: the best checkpoint is reset")
         self._saved_step = state.step
         return state
 
     def _go_back(self, result: StepResult) -> None:
-        """To the last checkpoint after a loss that is not a number; the second time, stop."""
+        """Back to the last checkpoint after a loss that is not finite; the second time, stop."""
         step, attempt = self.state.step, self.state.attempt
         what = f"step {step + 1}: loss {result.loss:.4g}, gradient norm {result.grad_norm:.4g}"
         if attempt:
@@ -276,19 +276,19 @@ def _refuse_other_data(had: Any, data: dict[str, Any]) -> None:
     for name, value in data.items():
         if not isinstance(had, dict) or had.get(name) != value:
             raise InputError(
-                f"the data is not what this run was trained on so far: another {name}",
-                hint="put it back as it was, or start a new run",
+                f"the data is not what this run was trained on: another {name}",
+                hint="restore the data, or start a new run",
             )
 
 
 class Interruption:
-    """SIGINT or SIGTERM as a note for the loop, which saves and leaves. A second ends at once."""
+    """SIGINT or SIGTERM as a flag for the loop, which saves and stops; a second stops at once."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """As a handler of signals."""
+        """The signal handler."""
         if self.signal is not None:
             raise KeyboardInterrupt
         self.signal = signal.Signals(number)
@@ -296,7 +296,7 @@ class Interruption:
 
 @contextmanager
 def interruptions() -> Iterator[Interruption]:
-    """Take note of signals within the block, and handle them as before after it."""
+    """Handle signals within the block; restore the earlier handlers after it."""
     interruption = Interruption()
     try:
         before = {number: signal.signal(number, interruption.note) for number in _SIGNALS}

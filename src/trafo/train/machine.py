@@ -1,7 +1,7 @@
-"""The machine's measured peak, kept between runs: the same command then chooses the same model.
+"""Peak FLOP/s of the machine, kept between runs: the same command then chooses the same model.
 
-A machine that is busy at one moment would else count as a slow one, and get a smaller model. The
-file is ~/.cache/trafo/machine.json (or in $TRAFO_CACHE); whoever deletes it measures anew.
+Otherwise a machine that is busy at one moment would count as slow, and get a smaller model. The
+file is ~/.cache/trafo/machine.json (or in $TRAFO_CACHE); delete it to measure again.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from trafo.train.distributed import is_first_process
 
 @dataclass(frozen=True)
 class Peak:
-    """What matrix products reach on a device, by one process."""
+    """Peak FLOP/s of matrix products on a device, in one process."""
 
     flops: float
     """per second"""
     measured: str
-    """on which day"""
+    """date of the measurement"""
 
 
 def peak_of(device: torch.device | str = "cpu") -> Peak:
-    """As it was measured the first time on this device, with this number of threads."""
+    """The peak as first measured on this device, with this number of threads."""
     file, name = peak_file(), _name_of(torch.device(device))
     kept = _read(file)
     with suppress(KeyError, TypeError, ValueError):
@@ -51,13 +51,13 @@ def peak_of(device: torch.device | str = "cpu") -> Peak:
 
 
 def peak_file() -> Path:
-    """Where it is kept."""
+    """The file that keeps it."""
     folder = os.environ.get("TRAFO_CACHE") or os.path.expanduser("~/.cache/trafo")  # noqa: PTH111
     return Path(folder) / "machine.json"
 
 
 def default_device() -> str:
-    """A GPU where there is one."""
+    """cuda if there is a GPU, else cpu."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 

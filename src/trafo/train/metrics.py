@@ -1,6 +1,6 @@
-"""Numbers by step: metrics.jsonl, TensorBoard, and Weights & Biases if asked.
+"""Metrics by step: metrics.jsonl, TensorBoard, and Weights & Biases if asked.
 
-metrics.jsonl says what happened at which step, one JSON object a line:
+metrics.jsonl has one JSON object per line:
 
 {"step": 20, "kind": "train", "loss": 5.1, "lr": 0.001, "grad_norm": 0.9, "tokens_per_second": 9000}
 {"step": 20, "kind": "validation", "loss": 5.2, "bits_per_byte": 2.3, "seconds": 12.5}
@@ -44,13 +44,13 @@ class MetricsFile:
             self._file.flush()
 
     def close(self) -> None:
-        """No more lines will come."""
+        """Close the file."""
         with storage_errors(self.path):
             self._file.close()
 
 
 def read_metrics(path: str | Path) -> list[Record]:
-    """All complete lines; one that a kill has cut off is left out."""
+    """All complete lines; one cut off by a kill is skipped."""
     return list(_records(Path(path)))
 
 
@@ -66,17 +66,17 @@ def _records(path: Path) -> Iterator[Record]:
 
 
 class Board(Protocol):
-    """A service or program that shows numbers by step."""
+    """A service or program that shows metrics by step."""
 
     def add(self, record: Record) -> None:
-        """Show one more record."""
+        """Log one record."""
 
     def close(self) -> None:
-        """No more will come."""
+        """Finish logging."""
 
 
 def open_boards(folder: Path, step: int, config: TrainConfig) -> list[Board]:
-    """Those that the config asks for; records up to `step` are there already."""
+    """The boards that the config asks for; they already have records up to `step`."""
     boards: list[Board] = []
     if config.watch.tensorboard:
         try:
@@ -98,10 +98,12 @@ class TensorBoard(Board):
         self._writer = SummaryWriter(str(folder), purge_step=step or None)
 
     def add(self, record: Record) -> None:
+        """Log one record."""
         for name, value in _curves(record).items():
             self._writer.add_scalar(name, value, record["step"])
 
     def close(self) -> None:
+        """Close the event file."""
         self._writer.close()
 
 
@@ -118,9 +120,11 @@ class WeightsAndBiases(Board):
         self._run = wandb.init(project=project, config=settings)
 
     def add(self, record: Record) -> None:
+        """Log one record."""
         self._run.log(_curves(record), step=record["step"])
 
     def close(self) -> None:
+        """Finish the run."""
         self._run.finish()
 
 

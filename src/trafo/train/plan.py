@@ -1,8 +1,8 @@
-"""How many steps, what happens how often on the way, and how a budget of time becomes both.
+"""The plan of a run: number of steps, intervals, and how a time budget decides them.
 
-A few steps are tried before a run with a budget begins, and the number of steps is corrected again
-and again, from what they have really cost so far. The learning rate follows the number of steps, so
-it arrives at its floor when the time is over.
+A few steps are timed before a run with a budget begins, and the number of steps is corrected
+repeatedly, from what they have taken so far. The learning rate follows the number of steps, so
+its schedule is complete when the time is over.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LONGEST_TRIAL, _TRIAL_SHARE, _MOST_TRIALS = 10.0, 0.02, 20
 
 
 class Clock:
-    """The time of a run, earlier sessions included, and what steps cost in this session."""
+    """Wall-clock time of a run, earlier sessions included, and of the steps in this session."""
 
     def __init__(self) -> None:
         self._started = perf_counter()
@@ -44,24 +44,24 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """Wall-clock of the run so far."""
+        """Wall-clock time of the run so far."""
         return self._seconds_before + perf_counter() - self._started
 
     @property
     def seconds_per_step(self) -> float:
-        """What a step costs in this session, with validations, samples and checkpoints."""
+        """Mean time of a step in this session, with validations, samples and checkpoints."""
         return (perf_counter() - self._first_step) / max(1, self._num_steps)
 
     def resume(self, seconds: float) -> None:
-        """Earlier sessions took so long."""
+        """Add the time of earlier sessions."""
         self._seconds_before = seconds
 
     def begin_steps(self) -> None:
-        """From here on steps are counted."""
+        """Start timing steps."""
         self._first_step = perf_counter()
 
     def add_step(self, seconds: float) -> None:
-        """One more step, and how long it took."""
+        """Count a step and its time."""
         self._num_steps += 1
         if self._num_steps <= 2:  # the first one warms up
             self.step_seconds = seconds
@@ -71,11 +71,11 @@ class Clock:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Part of a checkpoint: a run that resumes keeps to it."""
+    """The number of steps and the intervals; part of a checkpoint, kept when resuming."""
 
     steps: int
     planned_steps: int
-    """as many as there were to be at the beginning: intervals stay when a run is prolonged"""
+    """steps planned at the start: intervals stay when a run is extended"""
     evaluate_every: int
     evaluate_tokens: int
     """never changes by itself: only losses on the same tokens compare"""
@@ -89,7 +89,7 @@ class Plan:
     def of(cls, config: TrainConfig, steps: int, task: Task) -> Plan:
         """The config's intervals; those it leaves open follow from the number of steps."""
         intervals = _intervals(config, steps)
-        # So many that validating takes a small share of the time between two validations.
+        # Validation takes a small share of the time between two validations.
         trained = intervals["evaluate_every"] * task.tokens_per_step
         tokens = max(
             round(_VALIDATION_SHARE * trained / _FORWARD_COST), task.fewest_validation_tokens
@@ -104,7 +104,7 @@ class Plan:
         )
 
     def resumed(self, config: TrainConfig, step: int, seconds: float) -> Plan:
-        """For a run that has come so far: other steps or another budget only if asked for."""
+        """The plan of a run that resumes at `step`; steps change only if the config asks for it."""
         plan = dataclasses.replace(
             self,
             evaluate_tokens=config.watch.evaluate_tokens or self.evaluate_tokens,
@@ -113,8 +113,8 @@ class Plan:
         if (config.steps, config.budget) == (self.asked_steps, self.asked_budget):
             return plan
         if config.budget is None:
-            what = f"steps is {config.steps:,}, this run has made {step:,} already"
-            require(config.steps >= step, what, "give more to train it for longer")
+            what = f"steps is {config.steps:,}, this run is already at step {step:,}"
+            require(config.steps >= step, what, "give more steps to train for longer")
             plan = dataclasses.replace(plan, steps=config.steps)
         elif config.budget != self.asked_budget:
             left = time_to_train(config.budget) - seconds
@@ -122,12 +122,12 @@ class Plan:
         return dataclasses.replace(plan, asked_steps=config.steps, asked_budget=config.budget)
 
     def is_due(self, every: int, step: int) -> bool:
-        """Whether something that happens every so many steps happens after this one."""
+        """Whether something that happens every `every` steps is due after this step."""
         return every > 0 and (step % every == 0 or step == self.steps)
 
     @property
     def correct_every(self) -> int:
-        """Steps between two looks at the clock."""
+        """Steps between two corrections of the number of steps."""
         return max(1, self.steps // _CORRECTIONS)
 
     def corrected(self, step: int, seconds_left: float, seconds_per_step: float) -> Plan:
@@ -150,7 +150,7 @@ def _intervals(config: TrainConfig, steps: int) -> dict[str, Any]:
 
 
 def make_plan(training: Training, clock: Clock) -> Plan:
-    """The plan of a run that begins; with a budget, from trying a few steps."""
+    """The plan of a new run; with a budget, from timing a few steps."""
     config, task = training.config, training.task
     if config.budget is None:
         return Plan.of(config, config.steps, task)
@@ -173,12 +173,12 @@ def steps_that_fit(seconds: float, seconds_per_step: float) -> int:
 
 
 def time_to_train(budget: str) -> float:
-    """Seconds of a budget, without what the end takes."""
+    """Seconds of a budget, without the reserve for the end."""
     return parse_duration(budget) * (1 - _RESERVE)
 
 
 def try_steps(training: Training, budget: float) -> float:
-    """Seconds per step: the median of a few, in at most 2 % of the budget, that leave no trace."""
+    """Seconds per step: the median of a few in at most 2 % of the budget, which are then undone."""
     before = _copy(training.snapshot())
     # Every rank must take as many as the others, whatever its clock says.
     fewest, most = (3, 3) if training.ranks.world > 1 else (2, _MOST_TRIALS)

@@ -1,6 +1,6 @@
-"""What a person and their tools see of a training: the live line, files, boards, the curve.
+"""What is shown of a training run: progress line, files, TensorBoard, loss curve.
 
-The trainer tells what happens; who listens decides nothing.
+The trainer reports what happens; a listener decides nothing.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ _LONGEST_SAMPLE = 200  # characters on the screen
 
 
 class Listener:
-    """Hears what happens in a training. This one stays silent: all ranks but the first have it."""
+    """Is told what happens in training. This one is silent, for all ranks but the first."""
 
     def listening(
         self, state: TrainerState, seconds_left: float | None
     ) -> AbstractContextManager[None]:
-        """A session begins here and ends with the block; with a budget, how long it may take."""
+        """A session begins here and ends with the block; `seconds_left` is that of a budget."""
         return nullcontext()
 
     def step(self, record: Record, *, steps: int, seconds_left: float, is_logged: bool) -> None:
-        """A step has been made, of so many."""
+        """A step is done, out of `steps`."""
 
     def validation(self, record: Record) -> None:
-        """The model has been measured."""
+        """The model has been validated."""
 
     def sample(self, step: int, text: str) -> None:
-        """The model has written something."""
+        """The model has generated a sample."""
 
     def went_back(self, step: int) -> None:
-        """The training goes on after this step; what was recorded of later ones is void."""
+        """Training continues after this step; records of later steps are void."""
 
     def note(self, text: str) -> None:
-        """Something happened that one should know."""
+        """A message for the user."""
 
 
 class Reporter(Listener):
@@ -69,6 +69,7 @@ class Reporter(Listener):
 
     @contextmanager
     def listening(self, state: TrainerState, seconds_left: float | None) -> Iterator[None]:
+        """Show progress, open the files; close them at the end."""
         self._seconds_left = seconds_left
         self._steps, self._validation_loss = state.plan.steps, state.validation_loss
         self._last = {"step": state.step}
@@ -83,6 +84,7 @@ class Reporter(Listener):
             self._draw()
 
     def step(self, record: Record, *, steps: int, seconds_left: float, is_logged: bool) -> None:
+        """Update the progress line; log the record if it is due."""
         self._last, self._steps, self._seconds_left = record, steps, seconds_left
         self._warn_of_spikes(record["step"], record["loss"])
         if is_logged:
@@ -92,6 +94,7 @@ class Reporter(Listener):
             self._bar.advance()
 
     def validation(self, record: Record) -> None:
+        """Log the record."""
         if record["kind"] == "validation":
             self._validation_loss = record["loss"]
             self._bleu = record.get("bleu")
@@ -100,23 +103,26 @@ class Reporter(Listener):
             self._draw()
 
     def sample(self, step: int, text: str) -> None:
+        """Print the start, write all of it to samples.txt."""
         flat = " ".join(text.split())
         short = flat[:_LONGEST_SAMPLE] + ("..." if len(flat) > _LONGEST_SAMPLE else "")
-        say(f"  step {step} writes: {short}")
+        say(f"  step {step} sample: {short}")
         path = self._run.samples_file
         with _said(), storage_errors(path), path.open("a", encoding="utf-8") as file:
             file.write(f"--- step {step} ---\n{text}\n\n")
 
     def went_back(self, step: int) -> None:
+        """Drop the records of later steps."""
         if self._metrics is not None:
             self._metrics.close()
         self._metrics = MetricsFile(self._run.metrics_file, step)
 
     def note(self, text: str) -> None:
+        """Print it."""
         say(text)
 
     def line(self) -> str:
-        """Step, time left, losses, learning rate, gradient norm, speed, share of the peak."""
+        """The progress line: step, time left, losses, learning rate, gradient norm, speed, MFU."""
         last = self._last
         parts = [f"step {last['step']:,}/{self._steps:,}"]
         if self._seconds_left is not None:
@@ -162,7 +168,7 @@ class Reporter(Listener):
 
 @contextmanager
 def _said() -> Iterator[None]:
-    """What cannot be written is said; it is no reason to end a training."""
+    """Print storage errors and continue: they are no reason to stop training."""
     try:
         yield
     except StorageError as error:

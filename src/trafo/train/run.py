@@ -1,13 +1,13 @@
-"""A run: its folder, what is in it, and where its training stands.
+"""A run: its folder, the files in it, and the state of its training.
 
 runs/tinystories/
   config.yaml      the resolved config: what `trafo resume` reads
   tokenizer/       the tokenizer
   checkpoints/     see `trafo.checkpoint.store`
-  metrics.jsonl    numbers by step
-  samples.txt      what the model wrote on the way
-  loss.png         the learning curve
-  tensorboard/     the same numbers for TensorBoard
+  metrics.jsonl    metrics by step
+  samples.txt      samples generated during training
+  loss.png         the loss curve
+  tensorboard/     the same metrics for TensorBoard
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _PARTS = (CONFIG, TOKENIZER, CHECKPOINTS, _LOCK, _METRICS, _SAMPLES, _CURVE, _TE
 
 @dataclass
 class TrainerState:
-    """What the trainer itself keeps in a checkpoint, beside tensors; changes from step to step."""
+    """The trainer's own state in a checkpoint, beside tensors; changes from step to step."""
 
     plan: Plan
     step: int = 0
@@ -63,14 +63,14 @@ class TrainerState:
     tokens: int = 0
     """target tokens trained on so far"""
     seconds: float = 0.0
-    """wall-clock of all sessions of this run"""
+    """wall-clock time of all sessions of this run"""
     attempt: int = 0
-    """how often it went back because of a loss that was not a number; decides the batches too"""
+    """times it went back to a checkpoint after a loss that was not finite; seeds the batches"""
     validation_loss: float | None = None
     best_loss: float = math.inf
     """the lowest validation loss of a saved checkpoint"""
     best_metric: float | None = None
-    """the lowest of what early stopping looks at: minus BLEU, or the validation loss"""
+    """the lowest early-stopping metric so far: minus BLEU, or the validation loss"""
     stale_validations: int = 0
     """validations since then"""
 
@@ -81,7 +81,7 @@ class TrainerState:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainerState:
-        """What `to_json` gave."""
+        """The inverse of `to_json`."""
         try:
             plan, best = Plan(**values["plan"]), values["best_loss"]
             return cls(**values | {"plan": plan, "best_loss": math.inf if best is None else best})
@@ -91,7 +91,7 @@ class TrainerState:
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG file that a notebook shows."""
+    """A PNG file that a notebook displays."""
 
     path: Path
 
@@ -107,9 +107,9 @@ class Run:
     ) -> None:
         self.path = Path(path)
         self.state = state
-        """where the training stood when it ended; None for a run that was only opened"""
+        """the final state of training; None for a run that was only opened"""
         self.stopped_by = stopped_by
-        """the signal that ended it early; None if it came to the end of its plan"""
+        """the signal that stopped it early; None if it completed its plan"""
         self.config_file = self.path / CONFIG
         self.tokenizer_folder = self.path / TOKENIZER
         self.checkpoint_folder = self.path / CHECKPOINTS
@@ -120,14 +120,14 @@ class Run:
 
     @classmethod
     def new(cls, config: TrainConfig) -> Run:
-        """The folder for a run that begins; made, with its config, and not used by another run."""
+        """Create the folder of a new run, with its config; an error if it is in use."""
         run = cls(config.out or _free_name(config))
         path = run.path
         if run.config_file.exists():
             raise StorageError(
                 "already holds a run",
                 where=str(path),
-                hint=f"continue it with `trafo resume {path}`, or choose another --out",
+                hint=f"resume it with `trafo resume {path}`, or choose another --out",
             )
         if not _is_free(path):
             raise StorageError("is not empty", where=str(path), hint="choose another --out")
@@ -144,7 +144,7 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path) -> Run:
-        """A run that is there."""
+        """An existing run."""
         run = cls(path)
         if not run.config_file.is_file():
             what = "not a run: no config.yaml in it" if run.path.exists() else "no such run"
@@ -154,7 +154,7 @@ class Run:
         return run
 
     def __fspath__(self) -> str:
-        """A run can be given wherever a path to one can."""
+        """A run can be passed wherever its path can."""
         return str(self.path)
 
     def __repr__(self) -> str:
@@ -183,13 +183,13 @@ class Run:
         return generate(self.model, self.tokenizer, [prompt], config)[0].text
 
     def resume(self, **settings: Any) -> Run:
-        """Train on from the newest checkpoint, for longer with `steps=` or `budget=`."""
+        """Resume from the newest checkpoint; train for longer with `steps=` or `budget=`."""
         from trafo.train.start import resume
 
         return resume(self.path, with_values(self.read_config(), settings, "run.resume"))
 
     def plot(self) -> Picture:
-        """The loss curve, which a notebook shows; also drawn into the run's `loss.png`."""
+        """The loss curve, which a notebook displays; also saved as the run's `loss.png`."""
         from trafo.train.curve import draw_curve
 
         draw_curve(self.metrics, self.curve_file, self.path.name)
@@ -208,7 +208,7 @@ class Run:
 
     @property
     def metrics(self) -> list[Record]:
-        """Everything recorded so far; nothing if the training has not begun."""
+        """All records so far; empty if training has not begun."""
         return read_metrics(self.metrics_file) if self.metrics_file.exists() else []
 
     @property
@@ -222,7 +222,7 @@ class Run:
         return load(TrainConfig, self.config_file, flags or [], prog=prog)
 
     def write_config(self, config: TrainConfig) -> None:
-        """The config that the run has from now on."""
+        """Replace the run's config."""
         with atomic_write(self.config_file, "w") as file:
             file.write(to_yaml(config))
 
@@ -241,12 +241,12 @@ class Run:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def remove_leftovers(self) -> None:
-        """Delete what a killed training left. Only for the process that trains here."""
+        """Delete temporary files of a killed run. Only for the process that trains here."""
         for folder in (self.path, self.tokenizer_folder):
             remove_leftovers_in(folder)
 
     def mark_latest(self) -> None:
-        """Let `runs/latest`, beside the run, lead to it."""
+        """Point the link `runs/latest`, beside the run, at it."""
         link = self.path.parent / LATEST
         if link.exists() and not link.is_symlink():
             return  # somebody's own folder
@@ -266,14 +266,14 @@ def _free_name(config: TrainConfig) -> Path:
 
 
 def _is_free(path: Path) -> bool:
-    """Whether a run can begin there: nothing but what a killed one may have left."""
+    """Whether a run can begin there: it holds nothing but temporary files of a killed one."""
     if not path.is_dir():
         return not path.exists()
     return all(inside.name == _LOCK or is_leftover(inside) for inside in path.iterdir())
 
 
 def _tidy(runs: Path) -> None:
-    """Remove what runs that were killed or deleted have left beside the others."""
+    """Remove what killed or deleted runs have left beside the others."""
     remove_leftovers_in(runs, untouched_for=ABANDONED)
     link = runs / LATEST
     if link.is_symlink() and not link.exists():

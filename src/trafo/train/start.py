@@ -1,4 +1,4 @@
-"""The two ways into the loop: a run that begins, and a run that resumes."""
+"""Start a new run, or resume one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def train(config: TrainConfig) -> Run:
 def train_on(
     text: str | PathLike[str] | Sequence[str | PathLike[str]], settings: Mapping[str, Any]
 ) -> Run:
-    """Train on text files, with sizes that suit them unless the settings say otherwise."""
+    """Train on text files, with automatic settings unless given."""
     texts = [text] if isinstance(text, str | PathLike) else text
     given = {**settings, "text": [str(path) for path in texts]}
     asked = with_values(TrainConfig(), given, "trafo.train")
@@ -50,7 +50,7 @@ def train_on(
 
 
 def resume(path: str | Path, config: TrainConfig | None = None) -> Run:
-    """Continue a run from its newest checkpoint; `config` replaces the one it has."""
+    """Resume a run from its newest checkpoint; `config` replaces its own."""
     clock = Clock()
     run = Run.open(path)
     run.refuse_links()
@@ -69,7 +69,7 @@ def resume(path: str | Path, config: TrainConfig | None = None) -> Run:
 
 @contextmanager
 def _asked_for(config: TrainConfig, before: TrainConfig, run: Run, mine: Ranks) -> Iterator[None]:
-    """Stored before anything else is done, so that a kill forgets nothing; unless it is refused."""
+    """Store the new config first, so that a kill does not lose it; undo that if it is refused."""
     if mine.is_first:
         run.write_config(config)
     try:
@@ -81,14 +81,14 @@ def _asked_for(config: TrainConfig, before: TrainConfig, run: Run, mine: Ranks) 
 
 
 def _with_new_steps(config: TrainConfig, before: TrainConfig) -> TrainConfig:
-    """Whoever asks for steps, in a run that had a budget, means the steps."""
+    """Asking for steps, in a run that had a budget, replaces the budget."""
     if config.steps != before.steps and config.budget == before.budget:
         return dataclasses.replace(config, budget=None)
     return config
 
 
 def _begun(run: Run, config: TrainConfig, clock: Clock, mine: Ranks) -> tuple[Trainer, str]:
-    """A trainer at the beginning of its plan, and what to say about it."""
+    """A trainer of a new run, and its opening message."""
     training = build(config, mine)
     plan = make_plan(training, clock)
     if mine.is_first:
@@ -99,7 +99,7 @@ def _begun(run: Run, config: TrainConfig, clock: Clock, mine: Ranks) -> tuple[Tr
 
 
 def _resumed(run: Run, config: TrainConfig, clock: Clock, mine: Ranks) -> tuple[Trainer, str]:
-    """A trainer at the newest checkpoint, and what to say about it."""
+    """A trainer at the newest checkpoint, and its opening message."""
     trainer = Trainer(build(config, mine), run, clock)
     state, folder = trainer.state, run.tokenizer_folder
     if mine.is_first and not _holds_tokenizer(folder, trainer.training.task):
@@ -129,18 +129,18 @@ def _fit(trainer: Trainer, opening: str) -> Run:
 
 
 def _held(run: Run, mine: Ranks) -> AbstractContextManager[None]:
-    """The folder belongs to this training alone while the block runs."""
+    """Lock the folder for this process while the block runs."""
     return run.locked() if mine.is_first else nullcontext()
 
 
 def _new_run(config: TrainConfig, mine: Ranks) -> Run:
-    """Made by the first rank, with its config in it."""
+    """Created by the first rank, with its config."""
     path = str(Run.new(config).path) if mine.is_first else ""
     return Run(mine.agree_on(path))
 
 
 def _anchored(config: TrainConfig) -> TrainConfig:
-    """Paths that hold wherever the run is resumed from."""
+    """The config with absolute paths, so that a run can be resumed from anywhere."""
     data = config.data
 
     def whole(path: Path | None) -> Path | None:

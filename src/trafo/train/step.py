@@ -1,4 +1,4 @@
-"""One update: batch -> loss -> gradients -> clip -> weights.
+"""One training step: batch -> loss -> gradients -> gradient clipping -> update.
 
 The loss is the mean over the target tokens of the whole batch, however it is split over ranks and
 accumulation steps: each part adds up its losses and divides by the number of tokens in all of them.
@@ -32,7 +32,7 @@ from trafo.train.task import Task
 
 @dataclass(frozen=True)
 class StepResult:
-    """How an update went."""
+    """The result of a training step."""
 
     loss: float
     grad_norm: float
@@ -45,13 +45,13 @@ class StepResult:
 
     @property
     def is_sound(self) -> bool:
-        """Whether loss and gradient are numbers; if not, nothing was updated."""
+        """Whether loss and gradients are finite; if not, nothing was updated."""
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
 
 @dataclass
 class Training:
-    """The live parts of a training: a model, its task, and what updates it."""
+    """Everything that trains: a model, its task and its optimizers."""
 
     config: TrainConfig
     ranks: Ranks
@@ -76,11 +76,11 @@ class Training:
 
     @property
     def num_parameters(self) -> int:
-        """Trainable numbers of the model."""
+        """Number of trainable parameters."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def step(self, step: int, *, seed: int, rate_factor: float, norms: bool = False) -> StepResult:
-        """Update the weights with the batch of `step`, unless it leads to no number."""
+        """Update the weights with the batch of `step`, unless loss or gradients are not finite."""
         # All randomness of a step follows from its number: whoever begins here goes the same way.
         torch.manual_seed(_mixed(seed, step, self.ranks.rank))
         self._norms.is_on = norms
@@ -97,7 +97,7 @@ class Training:
         return result
 
     def _backward(self, step: int, seed: int) -> tuple[float, int, int]:
-        """Fill the gradients; the loss of the whole batch, its target tokens, its check sum."""
+        """Compute the gradients; returns the batch's loss, target tokens and checksum."""
         ranks, accumulate = self.ranks, self.config.accumulate
         num_parts = ranks.world * accumulate
         total = torch.zeros((), dtype=torch.float64)
@@ -123,22 +123,22 @@ class Training:
         return [torch.Generator(self.device).manual_seed(_mixed(seed, step, row)) for row in rows]
 
     def snapshot(self) -> Snapshot:
-        """What a checkpoint keeps of it; all ranks must ask."""
+        """Weights and optimizer state, for a checkpoint; all ranks must call this."""
         return take(self.model, self.optimizers)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Put everything back in its place."""
+        """Load weights and optimizer state."""
         restore(snapshot, self.model, self.optimizers)
 
     def whole_model(self) -> Module | None:
-        """The model in one piece, to be measured or to write. All ranks ask, the first gets it."""
+        """The full model, to validate or sample. All ranks call this, the first gets it."""
         return whole_model(self.model, self.config.model_config, self.ranks)
 
 
 class NormWatch:
-    """The sizes of weights, gradients and activations, layer by layer, of the steps it is on for.
+    """Norms of weights, gradients and activations, layer by layer, while it is on.
 
-    Under FSDP all ranks must watch the same steps: a norm is put together from all of them.
+    Under FSDP all ranks must watch the same steps: a norm is computed from all shards.
     """
 
     def __init__(self, model: Module, blocks: Mapping[str, Module]) -> None:
@@ -150,7 +150,7 @@ class NormWatch:
 
     @torch.no_grad()
     def take(self) -> dict[str, float]:
-        """Between the backward pass and the update; nothing if it is off."""
+        """The norms, between the backward pass and the update; empty if it is off."""
         if not self.is_on:
             return {}
         found = {}

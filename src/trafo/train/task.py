@@ -1,4 +1,4 @@
-"""The border between the trainer and a kind of data.
+"""The interface between the trainer and a kind of data.
 
 The trainer takes steps, validates, samples, saves and resumes, and knows nothing of windows or
 sentences. What a batch is, which loss it has and how a model is measured is for a task to say:
@@ -22,7 +22,7 @@ class Batch:
     """The batch of a step, or one of the parts that it is split into."""
 
     inputs: tuple[Tensor, ...]
-    """what the objective takes"""
+    """inputs of the objective"""
     num_targets: int
     """target tokens of the whole batch, over all its parts; the loss is the mean over them"""
     rows: range
@@ -30,7 +30,7 @@ class Batch:
 
 
 class Task(Protocol):
-    """What is learned from which data."""
+    """A training task: data, loss, validation and samples."""
 
     tokens_per_step: int
     """target tokens of a step, at least about"""
@@ -55,19 +55,19 @@ class Task(Protocol):
         """The layers by name: FSDP gathers them one at a time, norms are recorded of each."""
 
     def validate(self, model: Module, num_tokens: int) -> dict[str, Any]:
-        """Named metrics on about so many held-out tokens, the same ones each time; a `loss`."""
+        """Metrics on about `num_tokens` held-out tokens, the same each time; `loss` is one."""
 
     def sample(self, model: Module) -> str:
-        """Something the model writes, by the same random numbers each time."""
+        """A sample from the model, with the same random numbers each time."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells this data from other data: a run resumes on what it began with."""
+        """What identifies this data: a run resumes only on the data it began with."""
 
     def describe(self, steps: int) -> str:
-        """The data and so many steps, in a few words."""
+        """The data, steps and epochs, in a few words."""
 
     def save_tokenizer(self, folder: Path) -> None:
-        """Keep with the run what turns text into ids and back."""
+        """Save the tokenizer with the run."""
 
     def check_tokenizer(self, folder: Path) -> None:
-        """An error if what `save_tokenizer` wrote is missing or damaged."""
+        """Raise if the saved tokenizer is missing or damaged."""

@@ -38,7 +38,7 @@ _SAMPLES = 3
 
 
 class TargetLoss(Module):
-    """The cross-entropy of every target token, added up; padding does not count."""
+    """Summed cross-entropy of every target token; padding does not count."""
 
     def __init__(
         self, model: Translator, label_smoothing: float = 0.0, dtype: torch.dtype = torch.float32
@@ -54,7 +54,7 @@ class TargetLoss(Module):
         target: Int[Tensor, "batch target"],
         expected: Int[Tensor, "batch target"],
     ) -> Float[Tensor, ""]:
-        """In nats."""
+        """The sum in nats."""
         model, smoothing = self.model, self.label_smoothing
         with torch.autocast(source.device.type, self.dtype, enabled=self.dtype != torch.float32):
             states = model.hidden_states(target, model.encode(source))  # type: ignore[arg-type]
@@ -94,15 +94,18 @@ class Translation(Task):
         self.flops_per_step = account(model, work).flops
 
     def batch(self, seed: int, step: int, part: int, num_parts: int, device: torch.device) -> Batch:
+        """Sentence pairs of similar length, drawn by seed and step."""
         batch, num_targets = self.sampler.batch(seed, step, part, num_parts)
         rows = range(part, part + len(batch[0]) * num_parts, num_parts)
         return Batch(tuple(ids.to(device) for ids in batch), num_targets, rows)
 
     def objective(self, model: Module) -> TargetLoss:
+        """The summed cross-entropy of the target tokens."""
         dtype = getattr(torch, self.config.machine.dtype)
         return TargetLoss(_translator(model), self.config.label_smoothing, dtype)
 
     def blocks(self, model: Module) -> dict[str, Module]:
+        """The encoder's layers by name; none of a recurrent model."""
         if not isinstance(model, EncoderDecoder):
             return {}
         # A decoder layer gives its keys and values of the source before it runs: FSDP must have
@@ -110,6 +113,7 @@ class Translation(Task):
         return {f"encoder.{index}": layer for index, layer in enumerate(model.encoder)}
 
     def validate(self, model: Module, num_tokens: int) -> dict[str, Any]:
+        """Loss, perplexity, bits per byte, and BLEU by greedy search."""
         translator, data = _translator(model), self.data
         found = evaluate_pairs(
             translator,
@@ -131,18 +135,20 @@ class Translation(Task):
         return numbers | {"bleu": corpus_score(metric, self._greedy(model, pairs), references)}
 
     def sample(self, model: Module) -> str:
+        """A few validation sentences and their translations."""
         pairs = self.data.validation_pairs[:_SAMPLES]
         found = self._greedy(model, pairs)
         both = zip(pairs, found, strict=True)
         return "\n".join(f"{pair.source}\n-> {translation}" for pair, translation in both)
 
     def _greedy(self, model: Module, pairs: Sequence[Pair]) -> list[str]:
-        """Their translations."""
+        """Their translations by greedy search."""
         sources = [pair.source for pair in pairs]
         found = translate(_translator(model), self.data.tokenizer, sources, BeamConfig(beam=1))
         return [best[0].text for best in found]
 
     def fingerprint(self) -> dict[str, Any]:
+        """Hashes and sizes of pairs and tokenizers."""
         tokenizer = self.data.tokenizer
         return {
             "training text": self.data.content["training"],
@@ -153,6 +159,7 @@ class Translation(Task):
         }
 
     def describe(self, steps: int) -> str:
+        """Sentence pairs, steps and epochs."""
         training = self.data.training
         return (
             f"{len(training):,} sentence pairs with {training.num_targets:,} target tokens to "
@@ -161,9 +168,11 @@ class Translation(Task):
         )
 
     def save_tokenizer(self, folder: Path) -> None:
+        """Save both tokenizers with the run."""
         self.data.tokenizer.save(folder)
 
     def check_tokenizer(self, folder: Path) -> None:
+        """Raise if a saved tokenizer is missing or damaged."""
         PairTokenizer.load(folder)
 
     def _check_fit(self) -> None:

@@ -1,4 +1,4 @@
-"""Proof, for a user's own config, that a killed run resumes bit for bit.
+"""Check, for a user's own config, that a killed run resumes bit for bit.
 
 An uninterrupted run is compared with one that is killed (`kill -9`) several times and resumed, each
 in processes of its own: every tensor of the last checkpoint, every number in it, every loss, and
@@ -96,7 +96,7 @@ class _Subject:
         self.run = Run(config.out)
 
     def finish(self, bar: Bar) -> None:
-        """Start or resume it, and wait for the end."""
+        """Start or resume it, and wait until it ends."""
         with self._process() as process:
             for _ in self._watch(process, bar):
                 pass
