@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from trafo.errors import ConfigError
+from trafo.errors import require
 
 Kernel = Literal["readable", "compiled", "auto"]
 
@@ -67,8 +67,7 @@ class GenerationConfig:
         self._require("kernel", self.kernel in get_args(Kernel), "readable, compiled or auto")
 
     def _require(self, name: str, fits: bool, right: str) -> None:
-        if not fits:
-            raise ConfigError(f"{name} is {getattr(self, name)!r}", hint=f"it must be {right}")
+        require(fits, f"{name} is {getattr(self, name)!r}", f"it must be {right}")
 
     @property
     def is_greedy(self) -> bool:

@@ -6,13 +6,12 @@ cl100k (GPT-4), o200k (GPT-4o) and Llama 3; `scan.py` runs them much faster than
 and this module says what is right.
 """
 
-import difflib
 from functools import lru_cache
 from typing import Any
 
 import regex
 
-from trafo.errors import InputError
+from trafo.errors import InputError, did_you_mean
 
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
@@ -64,11 +63,10 @@ def pattern_regex(name_or_regex: str) -> str:
     if name_or_regex in _REGEX_OF_NAME:
         return _REGEX_OF_NAME[name_or_regex]
     if not name_or_regex or regex.fullmatch(r"[\w-]+", name_or_regex):
-        close = difflib.get_close_matches(name_or_regex, PATTERN_NAMES, n=1, cutoff=0.5)
-        suggestion = f"did you mean {close[0]!r}? " if close else ""
+        names = f"use one of {', '.join(PATTERN_NAMES)}, or a regular expression"
         raise InputError(
             f"there is no split pattern named {name_or_regex!r}",
-            hint=f"{suggestion}use one of {', '.join(PATTERN_NAMES)}, or a regular expression",
+            hint=did_you_mean(name_or_regex, PATTERN_NAMES, names),
         )
     return name_or_regex
 

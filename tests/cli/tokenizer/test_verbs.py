@@ -164,7 +164,7 @@ def test_train_replaces_nothing_unasked(trained, tmp_path, refused, capsys):
     ("more", "complaint"),
     [
         (["--vocab-size", "100"], "a vocabulary of 100 is too small"),
-        (["--pattern", "gtp2"], "did you mean 'gpt2'?"),
+        (["--pattern", "gtp2"], "did you mean gpt2?"),
         (["--pattern", "("], "not a regular expression"),
         (["--max-memory", "lots"], "'lots' is not a size"),
         (["--workers", "0"], "--workers is 0"),
