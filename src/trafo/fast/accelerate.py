@@ -13,7 +13,7 @@ from trafo.fast.attention import FusedAttention
 from trafo.fast.feed_forward import FastFeedForward, FastSwiGLU
 from trafo.fast.linear import FastLinear
 from trafo.fast.norm import FastLayerNorm, FastRMSNorm
-from trafo.fast.position import FastRotaryPositionalEmbedding
+from trafo.fast.rotary import FastRotaryPositionalEmbedding
 from trafo.nn import (
     FeedForward,
     HeadsAttention,

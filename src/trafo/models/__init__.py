@@ -16,7 +16,8 @@ from trafo.models.registry import (
     model_name,
 )
 from trafo.models.sentence import Pooling, pool, sentence_vectors
-from trafo.models.transformer_lm import TransformerLM, TransformerLMConfig
+from trafo.models.transformer_lm import TransformerLM
+from trafo.models.transformer_lm_config import TransformerLMConfig
 
 __all__ = [
     "CONFIGS",

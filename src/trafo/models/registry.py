@@ -11,7 +11,8 @@ from trafo.models.encoder_decoder import EncoderDecoder
 from trafo.models.encoder_decoder_config import EncoderDecoderConfig
 from trafo.models.gpt2 import GPT2, GPT2_PRESETS, GPT2Config
 from trafo.models.recurrent import RecurrentConfig, RecurrentEncoderDecoder
-from trafo.models.transformer_lm import TransformerLM, TransformerLMConfig
+from trafo.models.transformer_lm import TransformerLM
+from trafo.models.transformer_lm_config import TransformerLMConfig
 
 ModelConfig = TransformerLMConfig | GPT2Config | EncoderDecoderConfig | RecurrentConfig
 

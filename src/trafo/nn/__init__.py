@@ -9,14 +9,13 @@ from trafo.nn.activation import ACTIVATIONS, gelu, gelu_tanh, relu, relu2, silu
 from trafo.nn.additive import AdditiveAttention
 from trafo.nn.attention import (
     HeadsAttention,
-    MultiHeadAttention,
     MultiHeadSelfAttention,
-    SingleHeadAttention,
     attention_weights,
     check_heads,
     masked_softmax,
     scaled_dot_product_attention,
 )
+from trafo.nn.cross_attention import MultiHeadAttention, SingleHeadAttention
 from trafo.nn.dropout import Dropout, dropout_by_row
 from trafo.nn.embedding import Embedding
 from trafo.nn.feed_forward import FeedForward, FeedForwardName, SwiGLU, default_d_ff
@@ -37,14 +36,10 @@ from trafo.nn.masks import (
     window_mask,
 )
 from trafo.nn.norm import LayerNorm, RMSNorm
-from trafo.nn.position import (
-    LearnedPositions,
-    RotaryPositionalEmbedding,
-    RotaryScaling,
-    SinusoidalPositions,
-)
+from trafo.nn.position import LearnedPositions, SinusoidalPositions
 from trafo.nn.recurrent import GRUCell, run_gru
 from trafo.nn.residual import NormPlacement, residual
+from trafo.nn.rotary import RotaryPositionalEmbedding, RotaryScaling
 from trafo.nn.softmax import softmax
 
 __all__ = [

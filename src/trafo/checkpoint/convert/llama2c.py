@@ -21,7 +21,7 @@ from trafo.checkpoint.convert.parity import Parity, measure_parity
 from trafo.checkpoint.locate import TOKENIZER_SUFFIX
 from trafo.errors import ConfigError, FormatError, require
 from trafo.models import CausalLM, TransformerLM, TransformerLMConfig
-from trafo.nn.position import angles
+from trafo.nn.rotary import angles
 from trafo.runtime.atomic import atomic_write
 from trafo.tokenizer.tokenizer import Tokenizer
 
