@@ -72,3 +72,12 @@ def test_what_is_wrong_and_where(tmp_path, files, message):
     paths = [write(tmp_path / name, lines) for name, lines in files.items()]
     with pytest.raises(InputError, match=message):
         read_pairs(paths)
+
+
+def test_invalid_utf8_of_a_side_can_be_replaced(tmp_path):
+    one, other = tmp_path / "a.en", tmp_path / "a.de"
+    one.write_bytes(b"a \xff b\nc\n")
+    other.write_bytes(b"d\ne\n")
+    with pytest.raises(InputError, match="line 1 is not UTF-8: byte 0xff"):
+        read_pairs([one, other])
+    assert texts(read_pairs([one, other], errors="replace")) == [("a \ufffd b", "d"), ("c", "e")]

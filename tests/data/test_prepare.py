@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from trafo.data import prepare as module
 from trafo.data.prepare import DataConfig, Dataset, content_hash, prepare
 from trafo.errors import ConfigError, FormatError, InputError
+from trafo.tokenizer import open_inputs
 from trafo.tokenizer.token_files.token_file import TokenFile
 from trafo.tokenizer.tokenizer import Tokenizer
 
@@ -103,7 +105,7 @@ def test_a_border_between_files_counts(tmp_path: Path) -> None:
         paths = [tmp_path / f"{index}-{number}.txt" for number in range(len(parts))]
         for path, part in zip(paths, parts, strict=True):
             path.write_text(part)
-        hashes.add(content_hash(paths))
+        hashes.add(content_hash(open_inputs(paths)))
     assert len(hashes) == 4
 
 
@@ -265,3 +267,25 @@ def test_a_held_out_file_is_opened_by_its_own_name(text: Path, config: DataConfi
     dataset = prepare([str(text)], config, VOCAB)
     (tokens,) = config.cache.glob("*.tokens")
     assert TokenFile.open(tokens, dataset.tokenizer.hash).ids.tolist() == whole(dataset)
+
+
+def test_the_text_of_records_is_in_the_field_that_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    record = {"body": TEXT, "text": TEXT.upper()}
+    path.write_text(json.dumps(record) + "\n")
+    cache = tmp_path / "cache"
+    texts = []
+    for field in ("body", "text", "body"):  # the cache tells them apart
+        dataset = prepare([str(path)], DataConfig(cache=cache, field=field), VOCAB)
+        texts.append(dataset.tokenizer.decode(whole(dataset)[:-1]))
+    assert texts == [TEXT, TEXT.upper(), TEXT]
+
+
+def test_invalid_utf8_stops_or_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(TEXT.encode() + b"\xff" + TEXT.encode())
+    cache = tmp_path / "cache"
+    with pytest.raises(InputError, match="UTF-8"):
+        prepare([str(path)], DataConfig(cache=cache), VOCAB)
+    dataset = prepare([str(path)], DataConfig(cache=cache, errors="replace"), VOCAB)
+    assert dataset.tokenizer.decode(whole(dataset)[:-1]) == f"{TEXT}\ufffd{TEXT}"

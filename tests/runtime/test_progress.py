@@ -156,5 +156,74 @@ def test_a_notebook_has_one_bar_that_is_redrawn(clock, monkeypatch):
             clock.now += 1
             bar.advance()
     assert shown == [
-        '<progress max="4" value="4.0"></progress> <code>a &lt; b  4/4 steps, 1 steps/s</code>'
+        '<progress max="4" value="4.0"></progress> <code>a &lt; b  4/4 steps, 1.0 steps/s</code>'
     ]
+
+
+def frames(monkeypatch, width, parts, *, colours="standard", steps=4):
+    """What the terminal shows while a job with its own status runs to its end, frame by frame."""
+    screen = io.StringIO()
+    fake = Console(
+        file=screen,
+        force_terminal=True,
+        width=width,
+        color_system=colours,
+        _environ={"TERM": "xterm"},
+    )
+    monkeypatch.setattr(console, "messages", lambda: fake)
+    monkeypatch.setattr(module.LiveBar, "interval", 0.0)
+    with progress("training", total=steps, unit="steps", tell=lambda: parts) as bar:
+        for _ in range(steps):
+            bar.advance()
+            bar._display._progress.refresh()
+    return screen.getvalue().replace("\x1b[?25h", "").replace("\x1b[?25l", "")
+
+
+STATUS = [
+    "step 12,345/100,000",
+    "12m 05s left",
+    "loss 2.199",
+    "val 2.651",
+    "17,364 tokens/s",
+    "lr 5.0e-03",
+    "grad 0.58",
+    "40 % of peak",
+]
+
+
+@pytest.mark.parametrize(("width", "shown"), [(60, 2), (80, 4), (100, 5), (160, 8)])
+def test_a_long_status_is_cut_to_the_line_and_the_bar_stays(monkeypatch, width, shown):
+    screen = frames(monkeypatch, width, STATUS)
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen).replace("\r", "\n").splitlines()
+    assert max(map(len, map(str.rstrip, lines))) < width
+    last = lines[-1]
+    assert "━" in last
+    assert [part for part in STATUS if part in last] == STATUS[:shown]
+
+
+def test_a_finished_bar_has_another_colour_among_the_16_of_a_terminal(monkeypatch):
+    """By the codes of ECMA-48: 32 is green, 36 is cyan, 1 is bold; 90, bright black, is usual."""
+    screen = frames(monkeypatch, 80, ["step 4/4"])
+    bars = re.findall(r"\x1b\[([0-9;]*)m━", screen)
+    assert set(bars) == {"90", "36", "1;32"}
+    assert bars[-1] == "1;32"
+
+
+def test_a_job_of_unknown_length_ends_with_a_full_bar(terminal):
+    with progress("merging", unit="merges") as bar:
+        bar.advance(7)
+    assert terminal.getvalue().rstrip().count("━" * 24) >= 1
+    assert (bar.completed, bar.total) == (7, 7)
+
+
+def test_slow_work_says_what_one_takes(clock, capsys):
+    with progress("training", total=3, unit="steps") as bar:
+        clock.now += 5
+        bar.advance(0)
+        clock.now += 5
+        bar.advance(2)
+    assert capsys.readouterr().err == (
+        "training: 0/3 steps\n"
+        "training: 2/3 steps, 5.0 s per step, 5.0 s left\n"
+        "training: 2/3 steps, 5.0 s per step, 5.0 s left, 10.0 s\n"
+    )

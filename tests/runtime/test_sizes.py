@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trafo.errors import ConfigError
-from trafo.runtime.sizes import format_duration, format_size, parse_duration, parse_size
+from trafo.runtime.sizes import (
+    format_duration,
+    format_rate,
+    format_size,
+    parse_duration,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -102,3 +108,19 @@ def test_format_duration(seconds, text):
 def test_a_formatted_duration_reads_back(seconds):
     # The coarsest step is an hour in more than a day, the finest half a millisecond.
     assert parse_duration(format_duration(seconds)) == pytest.approx(seconds, rel=0.051)
+
+
+@pytest.mark.parametrize(
+    ("rate", "shown"),
+    [
+        (12_345.6, "12,346 steps/s"),
+        (9.96, "10 steps/s"),
+        (2.54, "2.5 steps/s"),
+        (1, "1.0 steps/s"),
+        (0.25, "4.0 s per step"),
+        (1 / 150, "2m 30s per step"),
+        (0, "0 steps/s"),
+    ],
+)
+def test_rates_of_slow_work_are_what_one_takes(rate, shown):
+    assert format_rate(rate, "steps") == shown

@@ -208,7 +208,7 @@ def test_the_time_left_follows_the_budget_from_the_first_line(
     def watched(self: Any, state: Any, seconds: float) -> Iterator[None]:
         with listening(self, state, seconds):
             left.append(seconds)
-            lines.append(self.line())
+            lines.append("  ".join(self.status()))
             yield
 
     def told(self: Any, *args: Any, seconds_left: float, **about: Any) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -27,11 +26,11 @@ from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from trafo.checkpoint.locate import MANIFEST
 from trafo.checkpoint.snapshot import Snapshot
+from trafo.checkpoint.tensor_file import read_tensors, write_tensors
 from trafo.errors import FormatError, InputError, TrafoError
 from trafo.runtime.atomic import (
     atomic_folder,
@@ -46,7 +45,6 @@ _MODEL, _TRAINING, _STATE = "model.safetensors", "training.safetensors", "state.
 _BEST = "best.json"
 _FORMAT = "trafo run checkpoint 3"
 _NAME = re.compile(r"step-(\d{8,})")
-_SYSTEM_ERROR = re.compile(r"os error (\d+)")
 
 T = TypeVar("T")
 
@@ -84,8 +82,8 @@ class CheckpointStore:
             self.folder.mkdir(parents=True, exist_ok=True)
         path = self.path(step)
         with atomic_folder(path, marker=MANIFEST) as new:
-            _write_tensors(new / _MODEL, snapshot.weights, {"model": json.dumps(model)})
-            _write_tensors(new / _TRAINING, snapshot.moments)
+            write_tensors(new / _MODEL, snapshot.weights, {"model": json.dumps(model)})
+            write_tensors(new / _TRAINING, snapshot.moments)
             _write_json(new / _STATE, state | {"numbers": snapshot.numbers})
             _write_json(new / MANIFEST, _manifest(new, step))
         if is_best:
@@ -110,8 +108,8 @@ class CheckpointStore:
         every = [read_weights(self.path(step)) for step in steps]
         mean = average([weights for weights, _ in every])
         with atomic_folder(self.average_path, marker=MANIFEST) as new:
-            _write_tensors(new / _MODEL, mean, {"model": json.dumps(every[-1][1])})
-            _write_tensors(new / _TRAINING, {})
+            write_tensors(new / _MODEL, mean, {"model": json.dumps(every[-1][1])})
+            write_tensors(new / _TRAINING, {})
             _write_json(new / _STATE, {"averaged_steps": steps})
             _write_json(new / MANIFEST, _manifest(new, steps[-1]))
         return steps
@@ -198,7 +196,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     _check_files(path, manifest)
     weights, model = _read_weights(path / _MODEL)
     state = _read_json(path / _STATE)
-    snapshot = Snapshot(weights, _read_tensors(path / _TRAINING), state.pop("numbers", {}))
+    snapshot = Snapshot(weights, read_tensors(path / _TRAINING), state.pop("numbers", {}))
     return Checkpoint(manifest["step"], path, snapshot, state, model)
 
 
@@ -271,34 +269,13 @@ def _digest(path: Path) -> str:
 
 
 def _read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    tensors = _read_tensors(path)
+    tensors = read_tensors(path)
     try:
         with safe_open(path, "pt") as file:
             model = json.loads(file.metadata()["model"])
     except (KeyError, TypeError, ValueError, SafetensorError):
         raise FormatError("does not say which model it belongs to", where=str(path)) from None
     return tensors, model
-
-
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        tensors: dict[str, Tensor] = load_file(path)
-    except SafetensorError as error:
-        raise FormatError(f"not safetensors: {error}", where=str(path)) from None
-    return tensors
-
-
-def _write_tensors(
-    path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None
-) -> None:
-    try:
-        save_file(tensors, path, metadata)
-    except SafetensorError as error:
-        # What the system said, such as a full disk, is only in the words of the message.
-        if number := _SYSTEM_ERROR.search(str(error)):
-            code = int(number[1])
-            raise OSError(code, os.strerror(code)) from error
-        raise
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def _translation_facts(options: Options) -> dict[str, Any]:
     from trafo.evaluate.chrf import Chrf
     from trafo.evaluate.corpus import corpus_score
 
-    pairs = read_pairs(options.pairs)
+    pairs = read_pairs(options.pairs, errors=options.errors)
     bundle = load_translator(options.run, best=options.best, fast=options.fast)
     found = translate_all(bundle, [pair.source for pair in pairs], options.search)
     hypotheses, references = [best[0].text for best in found], [[pair.target for pair in pairs]]

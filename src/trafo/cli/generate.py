@@ -168,7 +168,7 @@ def _as_dict(prompt: str, done: Completion, options: Options) -> dict[str, Any]:
 
 def _say_speed(num_tokens: int, seconds: float) -> None:
     from trafo.runtime.console import say
-    from trafo.runtime.sizes import format_duration
+    from trafo.runtime.sizes import format_duration, format_rate
 
-    rate = num_tokens / seconds
-    say(f"{num_tokens:,} tokens in {format_duration(seconds)}, {rate:,.0f} tokens/s")
+    rate = format_rate(num_tokens / seconds, "tokens")
+    say(f"{num_tokens:,} tokens in {format_duration(seconds)}, {rate}")

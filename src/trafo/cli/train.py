@@ -64,15 +64,15 @@ def finish(run: Run) -> int:
 def _show_summary(run: Run) -> None:
     from trafo.runtime.commands import command
     from trafo.runtime.console import show
-    from trafo.runtime.sizes import format_duration
+    from trafo.runtime.sizes import format_duration, format_rate
 
     last = {record["kind"]: record for record in run.metrics}
     if run.state is not None:
         duration = format_duration(run.state.seconds)
         show(f"trained   {run.state.step:,} steps, {run.state.tokens:,} tokens, in {duration}")
     if step := last.get("train"):
-        speed, share = step["tokens_per_second"], step["utilisation"]
-        show(f"speed     {speed:,.0f} tokens/s, {100 * share:.0f} % of the machine's peak")
+        speed, share = format_rate(step["tokens_per_second"], "tokens"), step["utilisation"]
+        show(f"speed     {speed}, {100 * share:.0f} % of the machine's peak")
     if measured := run.measured:
         show(
             f"measured  loss {measured['loss']:.3f}, perplexity {measured['perplexity']:.1f}, "

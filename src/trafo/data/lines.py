@@ -10,23 +10,25 @@ from pathlib import Path
 
 from trafo.errors import InputError
 from trafo.tokenizer.reading.files import read_file
+from trafo.tokenizer.reading.records import Errors
 
 _READ_SIZE = 1 << 20
 
 
-def read_lines(path: str | Path) -> list[str]:
+def read_lines(path: str | Path, errors: Errors = "strict") -> list[str]:
     """All lines without their ends; at least one."""
     path = Path(path)
     data = b"".join(data for data, _ in read_file(path, _READ_SIZE))
     if not data:
         raise InputError("is empty", where=str(path), hint="give a file with a sentence per line")
     lines = data.removesuffix(b"\n").split(b"\n")
-    return [_decoded(line, path, number) for number, line in enumerate(lines, start=1)]
+    return [_decoded(line, path, number, errors) for number, line in enumerate(lines, start=1)]
 
 
-def _decoded(line: bytes, path: Path, number: int) -> str:
+def _decoded(line: bytes, path: Path, number: int, errors: Errors) -> str:
     try:
-        return line.removesuffix(b"\r").decode()
+        return line.removesuffix(b"\r").decode(errors=errors)
     except UnicodeDecodeError as error:
         what = f"line {number:,} is not UTF-8: byte 0x{line[error.start]:02x}"
-        raise InputError(what, where=str(path)) from None
+        hint = "convert the file to UTF-8, or ask for errors to be replaced"
+        raise InputError(what, where=str(path), hint=hint) from None

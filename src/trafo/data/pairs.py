@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from trafo.data.lines import read_lines
 from trafo.errors import InputError
+from trafo.tokenizer.reading.records import Errors
 
 _COMPRESSED = (".gz", ".zst")
 PADDING_CHARACTER = "\0"
@@ -45,10 +46,12 @@ class Fields:
     target: str = "target"
 
 
-def read_pairs(files: Sequence[str | Path], fields: Fields | None = None) -> list[Pair]:
+def read_pairs(
+    files: Sequence[str | Path], fields: Fields | None = None, errors: Errors = "strict"
+) -> list[Pair]:
     """All pairs of all files, in order. Lines that are empty on both sides are left out."""
     fields = fields or Fields()
-    pairs = [pair for group in _grouped(files) for pair in _read(group, fields)]
+    pairs = [pair for group in _grouped(files) for pair in _read(group, fields, errors)]
     found = [pair for pair in pairs if _has_text(pair)]
     if not found:
         raise InputError("no sentence pairs in it", where=str(files[0]))
@@ -79,20 +82,20 @@ def _format(path: Path) -> str:
     return name.suffix.lower() if name.suffix.lower() in (".tsv", ".jsonl") else ""
 
 
-def _read(group: Sequence[Path], fields: Fields) -> Iterator[Pair]:
+def _read(group: Sequence[Path], fields: Fields, errors: Errors) -> Iterator[Pair]:
     if len(group) == 2:
-        yield from _aligned(*group)
+        yield from _aligned(group[0], group[1], errors)
         return
     path = group[0]
     split = _split_json if _format(path) == ".jsonl" else _split_tabs
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(read_lines(path, errors), start=1):
         if line.strip():
             source, target = split(line, fields, path, number)
             yield Pair(source.strip(), target.strip(), str(path), number)
 
 
-def _aligned(one: Path, other: Path) -> Iterator[Pair]:
-    source, target = read_lines(one), read_lines(other)
+def _aligned(one: Path, other: Path, errors: Errors) -> Iterator[Pair]:
+    source, target = read_lines(one, errors), read_lines(other, errors)
     if len(source) != len(target):
         longer, shorter = (one, other) if len(source) > len(target) else (other, one)
         fewer, more = sorted((len(source), len(target)))

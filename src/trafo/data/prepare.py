@@ -11,7 +11,9 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+from tyro.conf import arg
 
 from trafo.data.windows import TokenArray
 from trafo.errors import InputError, TrafoError, require
@@ -27,6 +29,7 @@ from trafo.tokenizer import (
     open_inputs,
     train_tokenizer,
 )
+from trafo.tokenizer.reading.records import Errors
 
 _READ = 1 << 22
 
@@ -43,6 +46,10 @@ class DataConfig:
     """tokenizer folder; None: a tokenizer is trained on the text"""
     pattern: str = "gpt2"
     """pre-tokenization pattern of a new tokenizer"""
+    field: Annotated[str, arg(aliases=["--field"])] = "text"
+    """field that holds the text in JSON lines and Parquet"""
+    errors: Annotated[Errors, arg(aliases=["--errors"])] = "strict"
+    """invalid UTF-8: stop (strict), or read U+FFFD (replace)"""
     held_out: float = 0.1
     """fraction of the tokens or sentence pairs, at the end, held out for validation"""
     cache: Path = Path("runs/cache")
@@ -91,13 +98,13 @@ def prepare(
         content = f"CRC-32 {tokens.manifest.checksum:08x}"
     else:
         require(bool(texts), "no text to train on", "give a text file, or set data.tokens")
-        inputs = open_inputs(texts)
-        content = content_hash([file.path for file in inputs.files])
+        inputs = open_inputs(texts, config.field, config.errors)
+        content = content_hash(inputs)
         tokenizer = _tokenizer(inputs, config, vocab_size, content, cache)
         ids = _encode(tokenizer, inputs, content, cache)
     if validation:
-        inputs = open_inputs(validation)
-        held = content_hash([file.path for file in inputs.files])
+        inputs = open_inputs(validation, config.field, config.errors)
+        held = content_hash(inputs)
         held_out = _encode(tokenizer, inputs, held, cache)
         return Dataset(tokenizer, ids, held_out, {"training": content, "validation": held})
     split = len(ids) - max(1, round(len(ids) * config.held_out))
@@ -105,12 +112,15 @@ def prepare(
     return Dataset(tokenizer, ids[:split], ids[split:], both)
 
 
-def content_hash(paths: Sequence[Path]) -> str:
-    """The same for the same bytes in the same order, whatever the files are called."""
+def content_hash(inputs: Inputs) -> str:
+    """The same for the same bytes read in the same way, whatever the files are called."""
     digest = hashlib.blake2b(digest_size=16)
-    total = sum(path.stat().st_size for path in paths)
-    with progress("reading", total=total, unit="MB", scale=1e6) as bar:
-        for path in paths:
+    if any(file.has_records for file in inputs.files) and inputs.field != "text":
+        digest.update(f"field {inputs.field}\n".encode())
+    if inputs.errors != "strict":
+        digest.update(f"errors {inputs.errors}\n".encode())
+    with progress("reading", total=inputs.size, unit="MB", scale=1e6) as bar:
+        for path in (file.path for file in inputs.files):
             # The kind of file decides how its bytes are read.
             digest.update(f"{path.suffix} {path.stat().st_size}\n".encode())
             with storage_errors(path, "reading"), path.open("rb") as file:

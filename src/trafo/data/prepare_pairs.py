@@ -76,9 +76,9 @@ def prepare_pairs(
 
     With `read_only` the tokenizers must be there already, made by another process.
     """
-    pairs = read_pairs(files, config.fields)
+    pairs = read_pairs(files, config.fields, data.errors)
     if validation:
-        held_out = read_pairs(validation, config.fields)
+        held_out = read_pairs(validation, config.fields, data.errors)
     else:
         split = len(pairs) - max(1, round(len(pairs) * data.held_out))
         pairs, held_out = pairs[:split], pairs[split:]

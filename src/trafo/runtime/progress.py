@@ -3,29 +3,28 @@
     with progress("reading", total=size, unit="MB", scale=1e6) as bar:
         bar.advance(len(chunk))
 
-On a terminal or in a notebook a live bar: description, completed and total, rate, time left. When
-piped, a plain line every few seconds and one at the end; nothing for short jobs.
+On a terminal or in a notebook a live bar: description, completed and total, rate, time left; what
+does not fit on the terminal's line is left out from its end. When piped, a plain line every few
+seconds and one at the end; nothing for short jobs.
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from trafo.runtime import console
-from trafo.runtime.sizes import format_duration
-
-if TYPE_CHECKING:
-    from rich.progress import ProgressColumn
+from trafo.runtime.sizes import format_duration, format_rate
 
 SECONDS_BETWEEN_FRAMES = 0.1
 SECONDS_BETWEEN_LINES = 5.0
 SECONDS_WORTH_A_LINE = 0.5
-WIDE = 150
+WIDE = 120
+"""columns of a terminal with room for a long bar and the time elapsed"""
 
 _quiet = False
 
@@ -47,7 +46,7 @@ class Bar:
         unit: str,
         scale: float,
         display: Display,
-        tell: Callable[[], str] | None = None,
+        tell: Callable[[], Sequence[str]] | None = None,
     ) -> None:
         self.description = description
         self.total = total
@@ -75,16 +74,32 @@ class Bar:
         """Seconds since the bar was opened."""
         return perf_counter() - self.started
 
-    def status(self) -> str:
-        """Such as `12.5/50.0 MB, 3.1 MB/s, 12.0 s left`, or the job's own status (`tell`)."""
+    def status(self, width: float = float("inf")) -> str:
+        """Such as `12.5/50.0 MB, 3.1 MB/s, 12.0 s left`, or the job's own status (`tell`).
+
+        Of what is longer than `width`, as many parts from the beginning as fit, and at least one.
+        """
+        parts, between = list(self._parts()), ", " if self._tell is None else "  "
+        while len(parts) > 1 and len(between.join(parts)) > width:
+            parts.pop()
+        return between.join(parts)
+
+    def _parts(self) -> Iterator[str]:
         if self._tell is not None:
-            return self._tell()
+            yield from self._tell()
+            return
         elapsed = self.elapsed
         rate = self.completed / elapsed if elapsed > 0 else 0.0
-        parts = [self._amount(), f"{self._number(rate)} {self.unit}/s"]
+        yield self._amount()
+        if rate > 0:
+            yield self._rate(rate)
         if self.total is not None and 0 < self.completed < self.total and rate > 0:
-            parts.append(f"{format_duration((self.total - self.completed) / rate)} left")
-        return ", ".join(parts)
+            yield f"{format_duration((self.total - self.completed) / rate)} left"
+
+    def _rate(self, rate: float) -> str:
+        if self.scale == 1:
+            return format_rate(rate, self.unit)
+        return f"{self._number(rate)} {self.unit}/s"
 
     def _amount(self) -> str:
         of_total = "" if self.total is None else f"/{self._number(self.total)}"
@@ -139,30 +154,36 @@ class LiveBar:
 
     interval = SECONDS_BETWEEN_FRAMES
 
-    def __init__(self, description: str, total: float | None, *, is_long: bool = False) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    def __init__(self, description: str, total: float | None) -> None:
+        from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 
-        status = TextColumn("{task.fields[status]}", markup=False)
+        is_wide = console.messages().width >= WIDE
+        bar_width, elapsed_width = (24, 8) if is_wide else (10, 0)
+        # A terminal with 16 colours has these exactly; shades of rich's own theme look alike there.
+        bar = BarColumn(
+            bar_width, style="bright_black", complete_style="cyan", finished_style="bold green"
+        )
         columns: list[ProgressColumn] = [
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            status,
-            TimeElapsedColumn(),
+            bar,
+            TextColumn("{task.fields[status]}", markup=False),
         ]
-        if is_long and console.messages().width < WIDE:
-            columns = [status]  # what is said matters more than the bar
+        if is_wide:
+            columns.append(TimeElapsedColumn())
+        # One space between two columns, and one at the end: a full last column wraps on some.
+        self._taken = len(description) + bar_width + elapsed_width + len(columns)
         self._progress = Progress(*columns, console=console.messages())
         self._task = self._progress.add_task(description, total=total, status="")
         self._progress.start()
 
     def update(self, bar: Bar) -> None:
         """Redraw."""
-        self._progress.update(
-            self._task, completed=bar.completed, total=bar.total, status=bar.status()
-        )
+        status = bar.status(console.messages().width - self._taken)
+        self._progress.update(self._task, completed=bar.completed, total=bar.total, status=status)
 
     def finish(self, bar: Bar) -> None:
-        """Redraw for the last time."""
+        """Redraw for the last time; a job of unknown length turns out to be complete."""
+        bar.total = bar.completed if bar.total is None else bar.total
         self.update(bar)
         self.close()
 
@@ -204,13 +225,14 @@ def progress(
     total: float | None = None,
     unit: str = "items",
     scale: float = 1,
-    tell: Callable[[], str] | None = None,
+    tell: Callable[[], Sequence[str]] | None = None,
 ) -> Iterator[Bar]:
     """Show the block's progress. Amounts are counted plainly and shown divided by `scale`.
 
-    A job with more to show than an amount and a rate gives `tell`, called at each update.
+    A job with more to show than an amount and a rate gives `tell`, called at each update: its
+    parts, the most important first.
     """
-    display = _choose_display(description, total, is_long=tell is not None)
+    display = _choose_display(description, total)
     bar = Bar(description, total=total, unit=unit, scale=scale, display=display, tell=tell)
     try:
         yield bar
@@ -221,10 +243,10 @@ def progress(
             display.close()
 
 
-def _choose_display(description: str, total: float | None, *, is_long: bool) -> Display:
+def _choose_display(description: str, total: float | None) -> Display:
     if _quiet:
         return Nowhere()
     stderr = console.messages()
     if stderr.is_terminal and not stderr.is_dumb_terminal:
-        return LiveBar(description, total, is_long=is_long)
+        return LiveBar(description, total)
     return NotebookBar() if stderr.is_jupyter else PlainLines()

@@ -74,6 +74,17 @@ def format_duration(seconds: float) -> str:
     return f"{days}d {hours:02d}h"
 
 
+def format_rate(per_second: float, unit: str) -> str:
+    """`1,234 steps/s`, `2.5 steps/s`; of slow work what one takes: `4.2 s per step`."""
+    if per_second >= 9.95:
+        return f"{per_second:,.0f} {unit}/s"
+    if per_second >= 1:
+        return f"{per_second:.1f} {unit}/s"
+    if per_second > 0:
+        return f"{format_duration(1 / per_second)} per {unit.removesuffix('s')}"
+    return f"0 {unit}/s"
+
+
 def _three_figures(value: float) -> str:
     """`1.50`, `15.0`, `150`: what comes after the point shrinks as the number grows."""
     if abs(value) < 9.995:

@@ -13,7 +13,7 @@ from trafo.errors import StorageError
 from trafo.runtime.atomic import storage_errors
 from trafo.runtime.console import say
 from trafo.runtime.progress import Bar, progress
-from trafo.runtime.sizes import format_duration
+from trafo.runtime.sizes import format_duration, format_rate
 from trafo.train.config import TrainConfig
 from trafo.train.curve import draw_curve
 from trafo.train.metrics import Board, MetricsFile, Record, open_boards
@@ -76,7 +76,9 @@ class Reporter(Listener):
         self.went_back(state.step)
         self._boards = open_boards(self._run.tensorboard_folder, state.step, self._config)
         try:
-            with progress("training", total=self._steps, unit="steps", tell=self.line) as self._bar:
+            with progress(
+                "training", total=self._steps, unit="steps", tell=lambda: list(self.status())
+            ) as self._bar:
                 self._bar.completed = state.step
                 yield
         finally:
@@ -121,22 +123,23 @@ class Reporter(Listener):
         """Print it."""
         say(text)
 
-    def line(self) -> str:
-        """The progress line: step, time left, losses, learning rate, gradient norm, speed, MFU."""
+    def status(self) -> Iterator[str]:
+        """The progress line: step, time left, losses, speed, learning rate, gradient norm, MFU."""
         last = self._last
-        parts = [f"step {last['step']:,}/{self._steps:,}"]
-        if self._seconds_left is not None:
-            parts.append(f"{format_duration(self._seconds_left)} left")
-        if "loss" in last:
-            parts.append(f"loss {last['loss']:.3f}")
-            if self._validation_loss is not None:
-                parts.append(f"val {self._validation_loss:.3f}")
-            if self._bleu is not None:
-                parts.append(f"BLEU {self._bleu:.1f}")
-            parts += [f"lr {last['lr']:.1e}", f"grad {last['grad_norm']:.2f}"]
-            parts.append(f"{last['tokens_per_second']:,.0f} tokens/s")
-            parts.append(f"{100 * last['utilisation']:.0f} % of peak")
-        return "  ".join(parts)
+        yield f"step {last['step']:,}/{self._steps:,}"
+        if self._seconds_left is not None and last["step"] < self._steps:
+            yield f"{format_duration(self._seconds_left)} left"
+        if "loss" not in last:
+            return
+        yield f"loss {last['loss']:.3f}"
+        if self._validation_loss is not None:
+            yield f"val {self._validation_loss:.3f}"
+        if self._bleu is not None:
+            yield f"BLEU {self._bleu:.1f}"
+        yield format_rate(last["tokens_per_second"], "tokens")
+        yield f"lr {last['lr']:.1e}"
+        yield f"grad {last['grad_norm']:.2f}"
+        yield f"{100 * last['utilisation']:.0f} % of peak"
 
     def _warn_of_spikes(self, step: int, loss: float) -> None:
         usual = loss if self._usual_loss is None else self._usual_loss

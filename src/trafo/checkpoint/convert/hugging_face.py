@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from trafo.checkpoint.convert import gpt2, llama
 from trafo.checkpoint.convert.hugging_face_tokenizer import write_tokenizer
 from trafo.checkpoint.convert.parity import Parity, measure_parity
+from trafo.checkpoint.tensor_file import read_tensors, write_tensors
 from trafo.errors import ConfigError, FormatError, TrafoError
 from trafo.models import GPT2, CausalLM, GPT2Config, TransformerLM, TransformerLMConfig
 from trafo.runtime.atomic import atomic_folder
@@ -31,7 +30,7 @@ def save_hugging_face(
     tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in state.items()}
     config["torch_dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
     with atomic_folder(folder, marker="config.json") as new:
-        save_file(tensors, new / "model.safetensors", metadata={"format": "pt"})
+        write_tensors(new / "model.safetensors", tensors, {"format": "pt"})
         if tokenizer is not None:
             config |= write_tokenizer(tokenizer.spec, new)
         (new / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -85,10 +84,7 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
     """All tensors of the model; large models are split over several files."""
     tensors: dict[str, Tensor] = {}
     for file in _weight_files(folder):
-        try:
-            tensors.update(load_file(file))
-        except (SafetensorError, KeyError) as error:  # KeyError: a dtype that it does not know
-            raise FormatError(f"damaged: {error}", where=str(file)) from error
+        tensors.update(read_tensors(file))
     return tensors
 
 
