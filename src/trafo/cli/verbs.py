@@ -54,6 +54,7 @@ VERBS: Table = {
     "translate": Verb("trafo.cli.translate", "translate sentences with a trained model"),
     "score": Verb("trafo.cli.score", "score a translation: BLEU and chrF"),
     "generate": Verb("trafo.cli.generate", "generate text from a prompt"),
+    "serve": Verb("trafo.cli.serve", "serve models: OpenAI's HTTP API, and a page to look inside"),
     "export": Verb("trafo.cli.export", "export a model for transformers, llama.cpp or llama2.c"),
     "average": Verb("trafo.cli.average", "average the weights of a run's newest checkpoints"),
     "runs": Verb("trafo.cli.runs", "list runs and their losses"),

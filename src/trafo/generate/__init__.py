@@ -7,7 +7,6 @@ if TYPE_CHECKING:
     from trafo.generate.attention_weights import Attention, attention
     from trafo.generate.complete import (
         Completion,
-        Piece,
         generate,
         generate_ids,
         stream,
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     )
     from trafo.generate.config import GenerationConfig
     from trafo.generate.decode import Decoding
+    from trafo.generate.request import Piece
     from trafo.generate.sampling import Token
 
 __all__ = [
@@ -36,6 +36,7 @@ _HOMES = {
     "attention": "attention_weights",
     "GenerationConfig": "config",
     "Decoding": "decode",
+    "Piece": "request",
     "Token": "sampling",
 }
 

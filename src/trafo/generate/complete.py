@@ -4,31 +4,19 @@ generate(model, tokenizer, ["Once upon a time"], GenerationConfig(temperature=0.
 for piece in stream_text(model, tokenizer, "Once upon a time"): ...
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from trafo.checkpoint.model_tokenizer import markers_of
 from trafo.errors import ConfigError, InputError
 from trafo.generate.config import GenerationConfig
 from trafo.generate.decode import Decoding, vocab_size
+from trafo.generate.request import FinishReason, Piece, ends_and_vocab, next_piece
 from trafo.generate.sampling import Token
 from trafo.generate.text_stream import TextStream
 from trafo.models import CausalLM
 from trafo.models.evaluating import evaluating
 from trafo.tokenizer import END_OF_TEXT, Tokenizer
-
-FinishReason = Literal["stop", "length", "end"]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """What one step adds to a row: text, token (None if it ended the row), reason to finish."""
-
-    row: int
-    text: str
-    token: Token | None
-    finish_reason: FinishReason | None = None
 
 
 @dataclass
@@ -104,11 +92,7 @@ def stream(
     if isinstance(prompts, str):
         raise InputError("prompts must be a list", hint=f"write [{prompts[:40]!r}]")
     ids = [encode_prompt(tokenizer, prompt, config) for prompt in prompts]
-    if config.ignore_end:
-        return _pieces(model, ids, config, frozenset(), tokenizer.vocab)
-    hidden = markers_of(tokenizer).hidden
-    shown = {i: token for i, token in tokenizer.vocab.items() if i not in hidden}
-    return _pieces(model, ids, config, end_ids(tokenizer, config), shown)
+    return _pieces(model, ids, config, *ends_and_vocab(tokenizer, config))
 
 
 def generate_ids(
@@ -146,25 +130,12 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str, config: GenerationConfig) -
     return [start]
 
 
-def end_ids(tokenizer: Tokenizer, config: GenerationConfig) -> frozenset[int]:
-    """The ids that end a completion: the model's own end tokens, or the config's."""
-    if config.end_token is None:
-        return markers_of(tokenizer).ends
-    if config.end_token not in tokenizer.special_tokens:
-        known = ", ".join(tokenizer.special_tokens) or "none"
-        raise InputError(
-            f"the tokenizer has no special token {config.end_token!r}",
-            hint=f"its special tokens: {known}",
-        )
-    return frozenset([tokenizer.special_tokens[config.end_token]])
-
-
 def _pieces(
     model: CausalLM,
     prompts: Sequence[Sequence[int]],
     config: GenerationConfig,
     ends: frozenset[int],
-    vocab: dict[int, bytes],
+    vocab: Mapping[int, bytes],
 ) -> Iterator[Piece]:
     with evaluating(model):
         decoding = Decoding(model, prompts, config)
@@ -172,20 +143,9 @@ def _pieces(
         for number in range(1, config.max_new_tokens + 1):
             is_last = number == config.max_new_tokens
             pieces = [
-                _piece(row, token, texts[row], ends, is_last) for row, token in decoding.step()
+                next_piece(row, token, texts[row], ends, is_last) for row, token in decoding.step()
             ]
             yield from pieces
             decoding.drop({piece.row for piece in pieces if piece.finish_reason})
             if not decoding.rows:
                 return
-
-
-def _piece(row: int, token: Token, text: TextStream, ends: frozenset[int], is_last: bool) -> Piece:
-    if token.id in ends:
-        return Piece(row, text.finish(), None, "end")
-    shown = text.feed(token.id)
-    if text.stopped:
-        return Piece(row, shown, token, "stop")
-    if is_last:
-        return Piece(row, shown + text.finish(), token, "length")
-    return Piece(row, shown, token)

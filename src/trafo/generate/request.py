@@ -1,0 +1,84 @@
+"""One request to the engine: a prompt, how to sample, when to stop.
+
+The engine answers with pieces: what each step adds to each of the request's samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trafo.checkpoint.model_tokenizer import markers_of
+from trafo.errors import InputError
+from trafo.generate.config import GenerationConfig
+from trafo.generate.sampling import Token
+from trafo.generate.text_stream import TextStream
+from trafo.tokenizer import Tokenizer
+
+FinishReason = Literal["stop", "length", "end"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one step adds to a row: text, token (None if it ended the row), reason to finish."""
+
+    row: int
+    text: str
+    token: Token | None
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A prompt and how to continue it. Two requests are never the same, even if equal."""
+
+    prompt: Sequence[int]
+    config: GenerationConfig
+    ends: frozenset[int] = frozenset()
+    """ids that end a completion"""
+    vocab: Mapping[int, bytes] = field(default_factory=dict)
+    """bytes of the ids that are shown; the others have no text"""
+
+    @classmethod
+    def of(cls, prompt: Sequence[int], config: GenerationConfig, tokenizer: Tokenizer) -> Request:
+        """With the end tokens and the text of a tokenizer."""
+        return cls(prompt, config, *ends_and_vocab(tokenizer, config))
+
+
+def ends_and_vocab(
+    tokenizer: Tokenizer, config: GenerationConfig
+) -> tuple[frozenset[int], Mapping[int, bytes]]:
+    """The ids that end a completion, and the bytes of the ids that are shown."""
+    if config.ignore_end:
+        return frozenset(), tokenizer.vocab
+    hidden = markers_of(tokenizer).hidden
+    shown = {i: token for i, token in tokenizer.vocab.items() if i not in hidden}
+    return end_ids(tokenizer, config), shown
+
+
+def end_ids(tokenizer: Tokenizer, config: GenerationConfig) -> frozenset[int]:
+    """The ids that end a completion: the model's own end tokens, or the config's."""
+    if config.end_token is None:
+        return markers_of(tokenizer).ends
+    if config.end_token not in tokenizer.special_tokens:
+        known = ", ".join(tokenizer.special_tokens) or "none"
+        raise InputError(
+            f"the tokenizer has no special token {config.end_token!r}",
+            hint=f"its special tokens: {known}",
+        )
+    return frozenset([tokenizer.special_tokens[config.end_token]])
+
+
+def next_piece(
+    row: int, token: Token, text: TextStream, ends: frozenset[int], is_last: bool
+) -> Piece:
+    """What a sampled token adds to a row, and whether it ends it."""
+    if token.id in ends:
+        return Piece(row, text.finish(), None, "end")
+    shown = text.feed(token.id)
+    if text.stopped:
+        return Piece(row, shown, token, "stop")
+    if is_last:
+        return Piece(row, shown + text.finish(), token, "length")
+    return Piece(row, shown, token)

@@ -1,0 +1,4 @@
+"""The service: `trafo serve RUN...` answers OpenAI clients and shows a page.
+
+Needs the extra `serve`.
+"""

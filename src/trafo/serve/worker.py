@@ -1,0 +1,158 @@
+"""An engine on a thread of its own. Requests come from the event loop, pieces go back to it.
+
+The engine never waits for a client: pieces go into a queue without a bound, which a request's
+maximum of tokens bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import traceback
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from functools import partial
+
+from trafo.errors import TrafoError
+from trafo.generate.engine import Engine
+from trafo.generate.request import Piece, Request
+from trafo.runtime.console import say
+from trafo.serve.errors import ApiError, from_trafo
+
+
+class Subscription:
+    """The pieces of several requests as they come: (number of the request, piece)."""
+
+    def __init__(self, worker: Worker, requests: Sequence[Request]) -> None:
+        self.requests = requests
+        self._worker = worker
+        self._numbers = {request: number for number, request in enumerate(requests)}
+        self._left = sum(request.config.num_samples for request in requests)
+        self._queue: asyncio.Queue[tuple[int, Piece] | ApiError] = asyncio.Queue()
+
+    def put(self, request: Request, piece: Piece) -> None:
+        """Called on the event loop."""
+        self._queue.put_nowait((self._numbers[request], piece))
+
+    def fail(self, error: ApiError) -> None:
+        """End with an error."""
+        self._queue.put_nowait(error)
+
+    async def pieces(self) -> AsyncGenerator[tuple[int, Piece], None]:
+        """All pieces until the last sample is finished; leaving early cancels the requests."""
+        try:
+            while self._left:
+                item = await self._queue.get()
+                if isinstance(item, ApiError):
+                    raise item
+                self._left -= item[1].finish_reason is not None
+                yield item
+        finally:
+            self._worker.leave(self)
+
+
+class Worker:
+    """Runs an engine until it is stopped."""
+
+    def __init__(self, engine: Engine, max_waiting: int = 256) -> None:
+        self.engine = engine
+        self._max_waiting = max_waiting
+        self._subscriptions: dict[Request, Subscription] = {}
+        self._inbox: list[Callable[[], None]] = []
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; called on the event loop that will take the pieces."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop after the current step; unfinished requests get an error."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._fail_all(ApiError(503, "the server is shutting down", code="shutting_down"))
+
+    @property
+    def num_active(self) -> int:
+        """Requests that are waiting or running."""
+        return len(self._subscriptions)
+
+    def submit(self, requests: Sequence[Request]) -> Subscription:
+        """Hand requests to the engine; refused if the model or the queue cannot take them."""
+        try:
+            for request in requests:
+                self.engine.check(request)
+        except TrafoError as error:
+            raise from_trafo(error) from None
+        if self._num_waiting() + len(requests) > self._max_waiting:
+            raise ApiError(
+                429, "too many requests are waiting; try again", code="queue_full", retry_after=1
+            )
+        subscription = Subscription(self, requests)
+        for request in requests:
+            self._subscriptions[request] = subscription
+        self._tell(self.engine.add, requests)
+        return subscription
+
+    def leave(self, subscription: Subscription) -> None:
+        """Cancel what is left of a subscription."""
+        left = [r for r in subscription.requests if self._subscriptions.pop(r, None)]
+        if left:
+            self._tell(self.engine.cancel, left)
+
+    def _num_waiting(self) -> int:
+        return self.engine.num_waiting + len(self._inbox)
+
+    def _tell(self, action: Callable[[Request], None], requests: Iterable[Request]) -> None:
+        with self._changed:
+            self._inbox += [partial(action, request) for request in requests]
+            self._changed.notify()
+
+    # On the engine's thread
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._stopping or self._inbox or self.engine.has_work):
+                    self._changed.wait()
+                if self._stopping:
+                    return
+                actions, self._inbox = self._inbox, []
+            try:
+                for action in actions:
+                    action()
+                pieces = self.engine.step()
+            except Exception:
+                self._give_up()
+            else:
+                self._call(self._deliver, pieces)
+
+    def _give_up(self) -> None:
+        """A bug must not end the service: say what happened, fail the requests, go on empty."""
+        say(traceback.format_exc())
+        for request in list(self._subscriptions):
+            self.engine.cancel(request)
+        self._call(self._fail_all, ApiError(500, "the engine failed; see the server's messages"))
+
+    def _call(self, function: Callable[..., None], argument: object) -> None:
+        assert self._loop is not None
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, argument)
+
+    # On the event loop
+
+    def _deliver(self, pieces: list[tuple[Request, Piece]]) -> None:
+        for request, piece in pieces:
+            subscription = self._subscriptions.get(request)
+            if subscription is not None:
+                subscription.put(request, piece)
+
+    def _fail_all(self, error: ApiError) -> None:
+        for subscription in set(self._subscriptions.values()):
+            subscription.fail(error)
+        self._subscriptions.clear()
