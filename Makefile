@@ -49,10 +49,10 @@ $(VENV)/bin/python:
 
 $(VENV)/.run: pyproject.toml requirements.lock | $(VENV)/bin/python
 	@echo "setup   installing trafo into $(VENV)"
-	@$(PIP_INSTALL) -e '.[train]'
+	@$(PIP_INSTALL) -e '.[train,serve]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
 	@echo "setup   installing the test tools and the peers"
-	@$(PIP_INSTALL) -e '.[train,parquet,gguf,peers,dev]'
+	@$(PIP_INSTALL) -e '.[train,serve,parquet,gguf,cluster,peers,dev]'
 	@touch $@
