@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,8 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from trafo.tokenizer import Tokenizer
 
 # A machine may be busy: how long an example takes says nothing about the code.
 settings.register_profile("trafo", deadline=None)
@@ -42,6 +45,26 @@ def _seed() -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sentences in several scripts, many times, and two special tokens."""
+    path = tmp_path_factory.mktemp("corpus") / "text.txt"
+    sentences = (
+        "The cat sat on the mat, and the cat ate 12 mice.\n"
+        "Die Katze saß auf der Matte.\tКошка сидела на коврике. 猫が座った 😀\n"
+    )
+    path.write_text(sentences * 40 + "<|endoftext|>The end<|endoftext|>")
+    return path
+
+
+@pytest.fixture(scope="session")
+def tokenizer(corpus: Path) -> Tokenizer:
+    """400 tokens, trained on the corpus."""
+    from trafo.tokenizer import Tokenizer, train_bpe
+
+    return Tokenizer(*train_bpe(corpus, 400, ["<|endoftext|>"]), ["<|endoftext|>"])
 
 
 @pytest.fixture(scope="session")

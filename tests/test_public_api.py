@@ -52,8 +52,8 @@ def test_importing_trafo_costs_nothing() -> None:
     assert not loaded & {"numpy", "numba", "torch", "rich", "regex"}
 
 
-PARTS = ["account", "checkpoint", "config", "data", "generate", "models", "nn", "optim"]
-PARTS += ["tokenizer"]
+PARTS = ["account", "checkpoint", "config", "data", "fast", "generate", "models", "nn"]
+PARTS += ["optim", "tokenizer"]
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -12,8 +12,9 @@ trafo.export(run, "out.gguf")
 Everything is imported when it is first used, the parts (`trafo.nn`, `trafo.models`, ...) too.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trafo.lazy import on_first_use
 
 if TYPE_CHECKING:
     from trafo.checkpoint.bundle import load
@@ -26,26 +27,17 @@ __version__ = "0.1.0"
 
 __all__ = ["Run", "Tokenizer", "attention", "export", "load", "train"]
 
-_HOMES = {
-    "Run": "train.run",
-    "Tokenizer": "tokenizer",
-    "attention": "generate.attention_weights",
-    "export": "checkpoint.export",
-    "load": "checkpoint.bundle",
-}
-_PARTS = [
-    *("account", "checkpoint", "config", "data", "errors", "evaluate", "generate", "models"),
-    *("nn", "optim", "runtime", "tokenizer", "train"),
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PARTS:
-        return import_module(f"{__name__}.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return [*__all__, *_PARTS]
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "checkpoint.bundle": ["load"],
+        "checkpoint.export": ["export"],
+        "generate.attention_weights": ["attention"],
+        "tokenizer": ["Tokenizer"],
+        "train.run": ["Run"],
+    },
+    parts=[
+        *("account", "checkpoint", "config", "data", "errors", "evaluate", "fast", "generate"),
+        *("models", "nn", "optim", "runtime", "tokenizer", "train"),
+    ],
+)

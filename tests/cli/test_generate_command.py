@@ -10,7 +10,6 @@ import torch
 
 from trafo.checkpoint.bundle import load_bundle
 from trafo.checkpoint.convert import save_hugging_face
-from trafo.cli.main import main
 from trafo.evaluate.evaluation import evaluate_ids
 from trafo.evaluate.text_bytes import byte_lengths
 from trafo.generate import GenerationConfig, generate
@@ -29,18 +28,6 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def trafo(folder, capfdbinary):
-    """Runs a verb on the folder; its exit code, output and messages."""
-
-    def run(verb, *arguments):
-        code = main([verb, str(folder), *map(str, arguments)])
-        out, err = capfdbinary.readouterr()
-        return code, out.decode(), err.decode()
-
-    return run
-
-
 def expected(folder, prompts, **settings):
     bundle = load_bundle(folder)
     return generate(bundle.model, bundle.tokenizer, prompts, GenerationConfig(**settings))
@@ -51,8 +38,9 @@ def test_one_completion_is_streamed_and_its_speed_told(trafo, folder):
     (done,) = expected(folder, ["Hi"], max_new_tokens=40, seed=3)
     assert code == 0
     assert out == f"Hi{done.text}\n"
-    assert err.startswith(f"{len(done.ids)} tokens in ")
-    assert err.endswith(" tokens/s\n")
+    speed = err.splitlines()[-1]  # on a new machine it comes after a line about compiling
+    assert speed.startswith(f"{len(done.ids)} tokens in ")
+    assert speed.endswith(" tokens/s")
     again = trafo("generate", "--prompt", "Hi", "--max-new-tokens", 40, "--seed", 3, "--no-echo")
     assert again[1] == f"{done.text}\n"
 

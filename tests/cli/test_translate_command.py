@@ -52,16 +52,6 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def trafo(folder, capfdbinary):
-    def run(verb, *arguments):
-        code = main([verb, str(folder), *map(str, arguments)])
-        out, err = capfdbinary.readouterr()
-        return code, out.decode(), err.decode()
-
-    return run
-
-
 def expected(folder, sentences, **settings):
     bundle = load_translator(folder)
     config = BeamConfig(max_extra=3, max_ratio=1.0, **settings)

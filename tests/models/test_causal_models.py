@@ -265,4 +265,6 @@ def test_embedding_norm_is_a_norm_of_the_tables_rows():
 
 
 def test_odd_heads_are_fine_without_rotation():
-    TransformerLMConfig(**{**SHAPE, "d_model": 12}, positions="learned")
+    odd = {**SHAPE, "d_model": 12}  # four heads of three
+    model = TransformerLM(**odd, positions="learned")
+    assert model(torch.zeros(1, 5, dtype=torch.long)).shape == (1, 5, SHAPE["vocab_size"])

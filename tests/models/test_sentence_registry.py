@@ -74,8 +74,12 @@ def test_presets_are_the_four_gpt2():
 def test_unknown_names_are_answered_with_the_known():
     with pytest.raises(ConfigError, match="unknown model 'bert'; choose one of transformer-lm"):
         config_from("bert", {})
-    with pytest.raises(ConfigError, match="has no field 'width'; its fields are vocab_size"):
+    with pytest.raises(ConfigError, match="unknown model 'gpt-2'; did you mean gpt2"):
+        config_from("gpt-2", {})
+    with pytest.raises(ConfigError, match="has no field 'width'; choose one of vocab_size"):
         config_from("gpt2", {"width": 3})
+    with pytest.raises(ConfigError, match="has no field 'd_modell'; did you mean d_model"):
+        config_from("gpt2", {"d_modell": 3})
 
 
 def test_a_wrong_choice_is_answered_with_the_right_ones():

@@ -3,8 +3,9 @@
 The public names, each imported on first use: importing torch is slow.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trafo.lazy import on_first_use
 
 if TYPE_CHECKING:
     from trafo.checkpoint.bundle import Bundle, load, load_bundle, load_config
@@ -23,15 +24,12 @@ __all__ = [
     "save_checkpoint",
 ]
 
-_HOMES = {
-    "export_model": "export",
-    "load_tokenizer": "locate",
-    "load_checkpoint": "single_file",
-    "save_checkpoint": "single_file",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'bundle')}"), name)
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "bundle": ["Bundle", "load", "load_bundle", "load_config"],
+        "export": ["export_model"],
+        "locate": ["load_tokenizer"],
+        "single_file": ["load_checkpoint", "save_checkpoint"],
+    },
+)

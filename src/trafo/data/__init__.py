@@ -1,7 +1,8 @@
 """Ids -> batches; and a corpus from Python's own standard library."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trafo.lazy import on_first_use
 
 if TYPE_CHECKING:
     from trafo.data.corpora import build_corpus
@@ -10,10 +11,11 @@ if TYPE_CHECKING:
 
 __all__ = ["DataConfig", "Dataset", "WindowSampler", "build_corpus", "get_batch"]
 
-_HOMES = {"build_corpus": "corpora", "WindowSampler": "windows", "get_batch": "windows"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'prepare')}"), name)
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "corpora": ["build_corpus"],
+        "prepare": ["DataConfig", "Dataset"],
+        "windows": ["WindowSampler", "get_batch"],
+    },
+)

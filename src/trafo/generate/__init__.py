@@ -1,7 +1,8 @@
 """Model -> ids -> text. The public names, each imported on first use: importing torch is slow."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trafo.lazy import on_first_use
 
 if TYPE_CHECKING:
     from trafo.generate.attention_weights import Attention, attention
@@ -31,17 +32,14 @@ __all__ = [
     "stream_text",
 ]
 
-_HOMES = {
-    "Attention": "attention_weights",
-    "attention": "attention_weights",
-    "GenerationConfig": "config",
-    "Decoding": "decode",
-    "Piece": "request",
-    "Token": "sampling",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'complete')}"), name)
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "attention_weights": ["Attention", "attention"],
+        "complete": ["Completion", "generate", "generate_ids", "stream", "stream_text"],
+        "config": ["GenerationConfig"],
+        "decode": ["Decoding"],
+        "request": ["Piece"],
+        "sampling": ["Token"],
+    },
+)

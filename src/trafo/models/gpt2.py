@@ -12,7 +12,7 @@ import torch
 from trafo.errors import require
 from trafo.models.block import TransformerBlock
 from trafo.models.causal_lm import CausalLM
-from trafo.models.validate import require_dropout, require_positive
+from trafo.models.validate import require_positive
 from trafo.nn import (
     Embedding,
     FeedForward,
@@ -23,6 +23,7 @@ from trafo.nn import (
     check_heads,
     truncated_normal_,
 )
+from trafo.nn.dropout import require_dropout
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.nn import Module
 
 from trafo.errors import require
-from trafo.models.validate import require_dropout, require_positive
+from trafo.models.validate import require_positive
 from trafo.nn import AdditiveAttention, Dropout, Embedding, GRUCell, Linear, length_mask, run_gru
+from trafo.nn.dropout import require_dropout
 
 
 @dataclass(frozen=True, kw_only=True)

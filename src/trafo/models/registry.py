@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.nn import Module
 
-from trafo.errors import ConfigError
+from trafo.errors import ConfigError, did_you_mean
 from trafo.models.encoder_decoder import EncoderDecoder
 from trafo.models.encoder_decoder_config import EncoderDecoderConfig
 from trafo.models.gpt2 import GPT2, GPT2_PRESETS, GPT2Config
@@ -50,12 +50,10 @@ def model_name(config: ModelConfig) -> str:
 def config_from(name: str, fields: dict[str, Any]) -> ModelConfig:
     """A config from its model's name and its fields, as a saved run holds them."""
     if name not in CONFIGS:
-        raise ConfigError(f"unknown model {name!r}", hint=f"choose one of {', '.join(CONFIGS)}")
+        raise ConfigError(f"unknown model {name!r}", hint=did_you_mean(name, CONFIGS))
     kind = CONFIGS[name]
     unknown = sorted(set(fields) - set(kind.__dataclass_fields__))
     if unknown:
-        raise ConfigError(
-            f"{name} has no field {unknown[0]!r}",
-            hint=f"its fields are {', '.join(kind.__dataclass_fields__)}",
-        )
+        hint = did_you_mean(unknown[0], kind.__dataclass_fields__)
+        raise ConfigError(f"{name} has no field {unknown[0]!r}", hint=hint)
     return kind(**fields)

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from trafo.errors import require, require_choice
-from trafo.models.validate import require_dropout, require_positive
+from trafo.models.validate import require_positive
 from trafo.nn import FeedForwardName, NormPlacement, RotaryScaling, check_heads, default_d_ff
+from trafo.nn.dropout import require_dropout
 
 NormName = Literal["rmsnorm", "layernorm"]
 PositionsName = Literal["rope", "none", "sinusoidal", "learned"]

@@ -5,17 +5,12 @@ from typing import Any
 
 from torch import Tensor
 
-from trafo.errors import InputError, require, require_at_least
+from trafo.errors import InputError, require_at_least
 
 
 def require_positive(config: Any, names: Iterable[str]) -> None:
     """Each named field is a whole number of at least 1 (or None, where the field allows it)."""
     require_at_least(1, **{name: getattr(config, name) for name in names})
-
-
-def require_dropout(dropout: float) -> None:
-    """A dropout probability is at least 0 and below 1."""
-    require(0.0 <= dropout < 1.0, f"dropout is {dropout}", "it must be at least 0 and below 1")
 
 
 def require_fits_context(ids: Tensor, context_length: int) -> None:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import Module
 
-from trafo.errors import ConfigError
+from trafo.errors import require
 
 _BY_ROW: ContextVar[Sequence[torch.Generator]] = ContextVar("generators of the rows", default=())
 
@@ -27,13 +27,17 @@ def dropout_by_row(generators: Sequence[torch.Generator]) -> Iterator[None]:
         _BY_ROW.reset(token)
 
 
+def require_dropout(p: float) -> None:
+    """A dropout probability is at least 0 and below 1."""
+    require(0.0 <= p < 1.0, f"dropout is {p}", "it must be at least 0 and below 1")
+
+
 class Dropout(Module):
     """Zeroes each number with probability `p`, in training mode only."""
 
     def __init__(self, p: float = 0.0) -> None:
         super().__init__()
-        if not 0.0 <= p < 1.0:
-            raise ConfigError(f"dropout is {p}", hint="it must be at least 0 and below 1")
+        require_dropout(p)
         self.p = p
 
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

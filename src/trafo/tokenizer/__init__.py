@@ -1,7 +1,8 @@
 """Text -> ids. The public names, each imported when it is first used, so that none costs time."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trafo.lazy import on_first_use
 
 if TYPE_CHECKING:
     from trafo.tokenizer.formats.spec import END_OF_TEXT
@@ -22,19 +23,14 @@ __all__ = [
     "train_tokenizer",
 ]
 
-_HOMES = {
-    "END_OF_TEXT": "formats.spec",
-    "Inputs": "reading.inputs",
-    "TokenFile": "token_files.token_file",
-    "Tokenizer": "tokenizer",
-    "encode_files": "token_files.encode_files",
-    "open_inputs": "reading.inputs",
-    "train_bpe": "train",
-    "train_tokenizer": "train",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "formats.spec": ["END_OF_TEXT"],
+        "reading.inputs": ["Inputs", "open_inputs"],
+        "token_files.encode_files": ["encode_files"],
+        "token_files.token_file": ["TokenFile"],
+        "tokenizer": ["Tokenizer"],
+        "train": ["train_bpe", "train_tokenizer"],
+    },
+)

@@ -2,35 +2,13 @@
 
 import re
 from itertools import pairwise
-from pathlib import Path
-
-import pytest
 
 from trafo.cli.tokenizer.coloured import barred_tokens, coloured_tokens
 from trafo.cli.tokenizer.comparison_tables import change, comparison_tables
 from trafo.cli.tokenizer.report_tables import report_tables
 from trafo.runtime.console import results, show
 from trafo.runtime.tables import percent
-from trafo.tokenizer import Tokenizer, train_bpe
 from trafo.tokenizer.report import measure
-
-END = "<|endoftext|>"
-TEXT = (
-    "The cat sat on the mat, and the cat ate 12 mice.\n"
-    "Die Katze saß auf der Matte.\tКошка сидела на коврике. 猫が座った 😀\n"
-) * 40 + f"{END}The end{END}"
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("report") / "text.txt"
-    path.write_text(TEXT)
-    return path
-
-
-@pytest.fixture(scope="module")
-def tokenizer(corpus) -> Tokenizer:
-    return Tokenizer(*train_bpe(corpus, 400, [END]), [END])
 
 
 def test_percent_and_change():
@@ -56,7 +34,7 @@ def test_each_token_has_another_colour_than_its_neighbours(tokenizer):
 
 def test_the_report_fits_into_80_columns(corpus, tokenizer, tmp_path, capsys):
     report = measure(tokenizer, corpus, name="small")
-    (tmp_path / f"{'long' * 20}.txt").write_text(TEXT)
+    (tmp_path / f"{'long' * 20}.txt").write_text(corpus.read_text())
     two_files = measure(tokenizer, [corpus, tmp_path], name="small")
     tables = [*report_tables(report), *report_tables(two_files)]
     show(*tables, *comparison_tables(report, two_files))

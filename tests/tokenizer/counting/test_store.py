@@ -1,12 +1,9 @@
 """Counts on disk: what is in the manifest counts, the rest is swept away, the sum is right."""
 
 import json
-import os
 import random
 import resource
-import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -153,28 +150,17 @@ def test_a_damaged_run(tmp_path: Path, size: int) -> None:
 
 
 def test_a_run_is_on_disk_before_the_manifest_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk_calls: list[tuple[str, str]]
 ) -> None:
     """After a power failure, whatever was synced before it is there, and nothing else may be."""
-    calls: list[tuple[str, str]] = []
-    fsync, replace = os.fsync, Path.replace
-
-    def noting_fsync(descriptor: int) -> None:
-        calls.append(("fsync", Path(f"/proc/self/fd/{descriptor}").readlink().name))
-        fsync(descriptor)
-
-    def noting_replace(path: Path, target: Path) -> Path:
-        calls.append(("rename", target.name))
-        return replace(path, target)
-
     with CountStore(tmp_path, KEY) as store:
-        monkeypatch.setattr(os, "fsync", noting_fsync)
-        monkeypatch.setattr(Path, "replace", noting_replace)
+        disk_calls.clear()
         store.add_run([counter_of(words(1))], Position(0, 10), 10)
         store.add_run([counter_of(words(2))], Position(0, 20), 20)
         store.join_runs()
     names = [
-        (what, ".manifest.tmp" if name.startswith(".manifest") else name) for what, name in calls
+        (what, ".manifest.tmp" if name.startswith(".manifest") else name)
+        for what, name in disk_calls
     ]
     for number in range(3):
         assert names[5 * number : 5 * number + 5] == [
@@ -219,18 +205,6 @@ def test_files_that_may_not_grow(tmp_path: Path, text: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert train_bpe(text, 300, work_dir=tmp_path / "work") == train_bpe(text, 300)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one megabyte."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("needs the right to mount a small file system")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
 
 
 def test_a_full_disk(small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,27 +26,11 @@ from trafo.tokenizer.train import train_bpe
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 END = "<|endoftext|>"
-TEXT = (
-    "The cat sat on the mat, and the cat ate 12 mice.\n"
-    "Die Katze saß auf der Matte.\tКошка сидела на коврике. 猫が座った 😀\n"
-) * 40 + f"{END}The end{END}"
 
 
 def bytes_only(**changes) -> Tokenizer:
     """One token for each byte, and a special one."""
     return Tokenizer({i: bytes([i]) for i in range(256)}, [], [END], **changes)
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("report") / "text.txt"
-    path.write_text(TEXT)
-    return path
-
-
-@pytest.fixture(scope="module")
-def tokenizer(corpus) -> Tokenizer:
-    return Tokenizer(*train_bpe(corpus, 400, [END]), [END])
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +41,20 @@ def report(tokenizer, corpus):
 # The numbers
 
 
-def test_totals_are_what_python_counts(report, tokenizer):
+def test_totals_are_what_python_counts(report, tokenizer, corpus):
+    text = corpus.read_text()
     total = report.total
-    assert total.num_bytes == len(TEXT.encode())
-    assert total.num_characters == len(TEXT)
-    assert total.num_words == len(TEXT.replace(END, " ").split())
-    assert total.num_tokens == len(tokenizer.encode(TEXT))
+    assert total.num_bytes == len(text.encode())
+    assert total.num_characters == len(text)
+    assert total.num_words == len(text.replace(END, " ").split())
+    assert total.num_tokens == len(tokenizer.encode(text))
     assert total.bytes_per_token == total.num_bytes / total.num_tokens
     assert total.characters_per_token == total.num_characters / total.num_tokens
     assert total.tokens_per_word == total.num_tokens / total.num_words
 
 
-def test_ratio_agrees_with_tiktoken(tokenizer, report):
+def test_ratio_agrees_with_tiktoken(tokenizer, report, corpus):
+    text = corpus.read_text()
     ranks = {token: i for i, token in tokenizer.vocab.items() if i != tokenizer.special_tokens[END]}
     peer = tiktoken.Encoding(
         "small",
@@ -76,8 +62,8 @@ def test_ratio_agrees_with_tiktoken(tokenizer, report):
         mergeable_ranks=ranks,
         special_tokens={END: tokenizer.special_tokens[END]},
     )
-    ids = peer.encode(TEXT, allowed_special="all")
-    assert report.total.bytes_per_token == len(TEXT.encode()) / len(ids)
+    ids = peer.encode(text, allowed_special="all")
+    assert report.total.bytes_per_token == len(text.encode()) / len(ids)
     frequent = Counter(ids).most_common()
     assert {
         (t.id, t.count) for t in report.most_frequent if t.count > report.most_frequent[-1].count

@@ -313,18 +313,6 @@ def test_a_full_disk_keeps_the_old_file(tmp_path: Path, tokenizer: Tokenizer) ->
     ]
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path):  # type: ignore[no-untyped-def]
-    """A file system of one megabyte."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("needs the right to mount a small file system")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
 def test_a_disk_that_is_really_full(tmp_path: Path, small_disk: Path, tokenizer: Tokenizer) -> None:
     text = "abcdefghijklmnop qrstuvwxyz " * 15_000
     path = write(tmp_path / "a.txt", text)

@@ -2,7 +2,6 @@
 
 import binascii
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,24 +72,11 @@ def test_the_files_are_as_documented(path: Path) -> None:
 
 
 def test_everything_is_on_disk_before_the_manifest_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk_calls: list[tuple[str, str]]
 ) -> None:
     """What outlives a power failure is what was synced; names last, that of the manifest last."""
-    calls: list[tuple[str, str]] = []
-    fsync, replace = os.fsync, Path.replace
-
-    def noting_fsync(descriptor: int) -> None:
-        calls.append(("fsync", Path(f"/proc/self/fd/{descriptor}").readlink().name))
-        fsync(descriptor)
-
-    def noting_replace(path: Path, target: Path) -> Path:
-        calls.append(("rename", target.name))
-        return replace(path, target)
-
-    monkeypatch.setattr(os, "fsync", noting_fsync)
-    monkeypatch.setattr(Path, "replace", noting_replace)
     write(tmp_path / "a", IDS, ENDS)
-    assert [call for call in calls if not call[1].endswith(".tmp")] == [
+    assert [call for call in disk_calls if not call[1].endswith(".tmp")] == [
         ("fsync", ".a.partial"),
         ("fsync", ".a.partial.documents"),
         ("rename", ".a.partial.json"),

@@ -4,8 +4,9 @@ Every export is read back and compared; the largest difference of logits is stor
 The names are imported on first use: importing torch is slow.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trafo.lazy import on_first_use
 
 if TYPE_CHECKING:
     from trafo.checkpoint.convert.gguf_file import load_gguf, save_gguf
@@ -24,19 +25,12 @@ __all__ = [
     "save_llama2c",
 ]
 
-_HOMES = {
-    "Parity": "parity",
-    "load_gguf": "gguf_file",
-    "load_hugging_face": "hugging_face",
-    "load_llama2c": "llama2c",
-    "measure_parity": "parity",
-    "save_gguf": "gguf_file",
-    "save_hugging_face": "hugging_face",
-    "save_llama2c": "llama2c",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "gguf_file": ["load_gguf", "save_gguf"],
+        "hugging_face": ["load_hugging_face", "save_hugging_face"],
+        "llama2c": ["load_llama2c", "save_llama2c"],
+        "parity": ["Parity", "measure_parity"],
+    },
+)
