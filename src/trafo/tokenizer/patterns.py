@@ -4,14 +4,22 @@ In: a pattern's name or a regular expression of the `regex` package. Out: the ex
 or the words of a text. BPE never merges across words. The named patterns are those of GPT-2,
 cl100k (GPT-4), o200k (GPT-4o) and Llama 3; `scan.py` runs them much faster than this module does,
 and this module says what is right.
+
+Which characters are letters, digits and so on is that of Unicode 16.0, which tiktoken and Hugging
+Face's `tokenizers` follow too, whatever version the installed `regex` package knows: what 16.0
+had not assigned yet belongs to no class.
 """
 
-from functools import lru_cache
+from bisect import bisect_right
+from functools import cache, lru_cache
 from typing import Any
 
 import regex
 
 from trafo.errors import InputError, did_you_mean
+from trafo.tokenizer.kernels.unicode_classes import unassigned_ranges
+
+_NEVER_ASSIGNED = 0xFFFF  # by Unicode's promise
 
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
@@ -102,7 +110,8 @@ def split_words(text: str, pattern: str = "gpt2") -> list[str]:
     """
     words = []
     covered = 0
-    for match in compile_pattern(pattern).finditer(text):
+    seen = text if text.isascii() else text.translate(_stand_ins())
+    for match in compile_pattern(pattern).finditer(seen):
         start, end = match.span()
         if start == end:  # an empty match covers nothing
             continue
@@ -113,3 +122,21 @@ def split_words(text: str, pattern: str = "gpt2") -> list[str]:
     if covered < len(text):
         words.append(text[covered:])
     return words
+
+
+class _StandIns(dict[int, int]):
+    """For `str.translate`: each character as Unicode 16.0 knows it, filled as it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__({0x295: 0x255})  # a small letter then, a letter without case since 17.0
+        self._borders = unassigned_ranges().ravel().tolist()
+
+    def __missing__(self, code: int) -> int:
+        is_unassigned = bisect_right(self._borders, code) % 2
+        self[code] = stand_in = _NEVER_ASSIGNED if is_unassigned else code
+        return stand_in
+
+
+@cache
+def _stand_ins() -> _StandIns:
+    return _StandIns()

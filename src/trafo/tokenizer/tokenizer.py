@@ -77,9 +77,19 @@ class Tokenizer:
         return cls.from_spec(with_special_tokens(spec, special_tokens or ()))
 
     @classmethod
-    def load(cls, path: str | Path, special_tokens: Iterable[str] | None = None) -> Tokenizer:
-        """From a folder or file in any format that trafo reads."""
-        return cls.from_spec(load_any(path, special_tokens=special_tokens))
+    def load(
+        cls,
+        path: str | Path,
+        special_tokens: Iterable[str] | None = None,
+        *,
+        pattern: str | None = None,
+    ) -> Tokenizer:
+        """From a folder or file in any format that trafo reads.
+
+        `pattern` is for files that do not name theirs, such as tiktoken's rank files:
+        `Tokenizer.load("tokenizer.model", pattern="llama3")`.
+        """
+        return cls.from_spec(load_any(path, pattern=pattern, special_tokens=special_tokens))
 
     def save(self, folder: str | Path) -> None:
         """Write trafo's folder, which Hugging Face's `tokenizers` reads too."""

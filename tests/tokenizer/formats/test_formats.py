@@ -21,7 +21,7 @@ from trafo.tokenizer.formats.load import (
     save_folder,
 )
 from trafo.tokenizer.formats.spec import TokenizerSpec, content_hash, with_special_tokens
-from trafo.tokenizer.formats.tiktoken import recover_merges
+from trafo.tokenizer.formats.tiktoken import merges_of_ranks
 from trafo.tokenizer.patterns import PATTERN_NAMES, pattern_regex, split_words
 from trafo.tokenizer.reference import train_bpe_reference
 from trafo.tokenizer.tokenizer import Tokenizer
@@ -83,6 +83,7 @@ def test_changed_files_are_noticed(tmp_path: Path, name: str, trained: Trained) 
     [
         ({"version": 2}, "update trafo"),
         ({"format": "other"}, "does not describe"),
+        ({"unicode": "18.0"}, "by Unicode 18.0, this trafo by Unicode 16.0"),
         ({"pattern": None}, "'pattern' is missing"),
         ({"special_tokens": {"<s>": "x"}}, "not a whole number"),
     ],
@@ -204,7 +205,7 @@ def test_gpt2s_own_files_give_tiktokens_ids(tmp_path: Path, awkward: str, encode
         special_tokens=spec.special_tokens,
     )
     assert encode(spec, awkward) == peer.encode(awkward, allowed_special={"<|endoftext|>"})
-    assert recover_merges(spec.ordinary_tokens()) == (spec.merges, True)
+    assert merges_of_ranks(spec.ordinary_tokens()) == (spec.merges, True)
 
 
 @pytest.mark.skipif(not (DATA / "cl100k").exists(), reason="needs shared/data")

@@ -119,6 +119,7 @@ def split_by(pattern: dict[str, str], behavior: str = "Isolated", invert: bool =
         ({"pre_tokenizer": split_by({"Regex": "a+"}, "Removed")}, "behavior 'Removed'"),
         ({"pre_tokenizer": split_by({"Regex": "a("})}, "position 2"),
         ({"pre_tokenizer": split_by({"Other": "a"})}, "Split pattern"),
+        ({"pre_tokenizer": split_by({"Regex": r"a$"})}, r"not read '\$' alike"),
         ({"model": {"type": "WordPiece"}}, "'WordPiece'"),
         ({"model": {"vocab": None}}, "lacks its vocab"),
         ({"model": {"merges": [["a", "c"]]}}, "merge 1: 'ac' is not in the vocabulary"),

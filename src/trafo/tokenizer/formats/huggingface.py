@@ -67,7 +67,7 @@ def write_huggingface(spec: TokenizerSpec, path: str | Path) -> None:
         "padding": None,
         "added_tokens": [_added_token(special, i) for special, i in _by_id(spec.special_tokens)],
         "normalizer": None,
-        "pre_tokenizer": pre_tokenizer_of_pattern(spec.pattern),
+        "pre_tokenizer": pre_tokenizer_of_pattern(spec.pattern, str(path)),
         "post_processor": None,
         "decoder": _BYTE_LEVEL_DECODER,
         "model": {

@@ -1,8 +1,13 @@
-"""Split patterns <-> the `pre_tokenizer` of a `tokenizer.json`.
+r"""Split patterns <-> the `pre_tokenizer` of a `tokenizer.json`.
 
 `ByteLevel` turns words into GPT-2's byte alphabet and by default splits them as GPT-2 does; other
 patterns are a `Split` before it. `tokenizers` runs expressions with Oniguruma; those of our named
-patterns mean the same there, a user's own may not.
+patterns mean the same there, others are checked (`oniguruma.py`).
+
+Digits that are split off first (`Digits`, or a `Split`) and a named pattern on what is between
+them are one expression: the digits, or the pattern without them, to which a digit is where a text
+ends. (`Digits` follows a newer Unicode than all else in `tokenizers`: to it 13 more characters,
+from U+11DE0 and U+16FF4 on, are digits.) Other sequences are refused.
 """
 
 from typing import Any
@@ -10,10 +15,13 @@ from typing import Any
 import regex
 
 from trafo.errors import FormatError, InputError
+from trafo.tokenizer.formats.oniguruma import check_read_alike
 from trafo.tokenizer.patterns import PATTERN_NAMES, compile_pattern, pattern_name, pattern_regex
 
+_DIGITS = (r"\p{N}", r"\p{N}+", r"\p{N}{1,3}")
 
-def pre_tokenizer_of_pattern(pattern: str) -> dict[str, Any]:
+
+def pre_tokenizer_of_pattern(pattern: str, where: str) -> dict[str, Any]:
     """The `pre_tokenizer` that splits as the pattern does."""
     name = pattern_name(pattern)
     byte_level = {
@@ -24,6 +32,8 @@ def pre_tokenizer_of_pattern(pattern: str) -> dict[str, Any]:
     }
     if name in ("gpt2", "none"):
         return byte_level
+    if name not in PATTERN_NAMES:
+        check_read_alike(pattern, where)
     split = {
         "type": "Split",
         "pattern": {"Regex": pattern_regex(pattern)},
@@ -35,39 +45,69 @@ def pre_tokenizer_of_pattern(pattern: str) -> dict[str, Any]:
 
 def pattern_of_pre_tokenizer(pre_tokenizer: Any, where: str) -> str:
     """The pattern's name if it has one, else its expression."""
-    match _steps(pre_tokenizer):
-        case [{"type": "ByteLevel"} as byte_level]:
-            _check_byte_level(byte_level, where)
-            return "gpt2" if byte_level.get("use_regex", True) else "none"
-        case [{"type": "Split"} as split, {"type": "ByteLevel", "use_regex": False} as byte_level]:
-            _check_byte_level(byte_level, where)
-            return _pattern_of_split(split, where)
-        case steps:
-            kinds = [step.get("type") if isinstance(step, dict) else step for step in steps]
-            raise FormatError(
-                f"trafo does not support the pre-tokenizer {kinds}",
-                where=where,
-                hint="it reads ByteLevel, or Split before a ByteLevel with use_regex false",
-            )
+    steps = _steps(pre_tokenizer)
+    if not steps or _kind(steps[-1]) != "ByteLevel":
+        raise _unsupported(steps, where)
+    if steps[-1].get("add_prefix_space", True):
+        raise FormatError("trafo does not support add_prefix_space", where=where)
+    patterns = [_pattern_of_step(step, steps, where) for step in steps[:-1]]
+    if steps[-1].get("use_regex", True):
+        patterns.append("gpt2")
+    match patterns:
+        case []:
+            return "none"
+        case [pattern]:
+            return pattern
+        case [digits, pattern] if digits in _DIGITS and pattern in PATTERN_NAMES:
+            return _between_digits(digits, pattern)
+        case [pattern, again] if pattern == again and pattern in PATTERN_NAMES:
+            return pattern
+    raise _unsupported(steps, where)
+
+
+def _between_digits(digits: str, name: str) -> str:
+    """First the digits, then a named pattern on the text between them, as one expression."""
+    if name == "none":
+        return digits
+    expression = pattern_regex(name)
+    for with_digits, without in (
+        (r"| ?\p{N}+", ""),
+        (r"|\p{N}{1,3}", ""),
+        (r"\s+(?!\S)", r"\s+(?![^\s\p{N}])"),
+        (r"|\S+", r"|[^\s\p{N}]+"),
+    ):
+        expression = expression.replace(with_digits, without)
+    return f"{digits}|{expression}"
 
 
 def _steps(pre_tokenizer: Any) -> list[Any]:
-    if isinstance(pre_tokenizer, dict) and pre_tokenizer.get("type") == "Sequence":
-        steps = pre_tokenizer.get("pretokenizers")
-        return steps if isinstance(steps, list) else [steps]
-    return [pre_tokenizer]
+    """Sequences, also inside others, as one list of steps."""
+    if _kind(pre_tokenizer) != "Sequence":
+        return [pre_tokenizer]
+    steps = pre_tokenizer.get("pretokenizers")
+    if not isinstance(steps, list):
+        return [steps]
+    return [one for step in steps for one in _steps(step)]
 
 
-def _check_byte_level(byte_level: dict[str, Any], where: str) -> None:
-    if byte_level.get("add_prefix_space", True):
-        raise FormatError("trafo does not support add_prefix_space", where=where)
+def _kind(step: Any) -> Any:
+    return step.get("type") if isinstance(step, dict) else step
+
+
+def _pattern_of_step(step: Any, steps: list[Any], where: str) -> str:
+    match step:
+        case {"type": "Digits"}:
+            return r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
+        case {"type": "Split"}:
+            return _pattern_of_split(step, where)
+    raise _unsupported(steps, where)
 
 
 def _pattern_of_split(split: dict[str, Any], where: str) -> str:
     match split.get("pattern"):
         case {"Regex": str(expression)}:
             pattern = pattern_name(expression)
-        case {"String": str(text)}:
+        case {"String": str(text)} if text:
             pattern = f"(?:{regex.escape(text)})"
         case other:
             raise FormatError(f"the Split pattern {other!r} is unknown", where=where)
@@ -82,4 +122,14 @@ def _pattern_of_split(split: dict[str, Any], where: str) -> str:
         compile_pattern(pattern)
     except InputError as error:
         raise FormatError(error.what, where=where) from error
+    if pattern not in PATTERN_NAMES:
+        check_read_alike(pattern, where)
     return pattern
+
+
+def _unsupported(steps: list[Any], where: str) -> FormatError:
+    return FormatError(
+        f"trafo does not support the pre-tokenizer {[_kind(step) for step in steps]}",
+        where=where,
+        hint="it reads ByteLevel, one Split before it, and Digits before both",
+    )

@@ -4,8 +4,9 @@ In: a path. Out: `TokenizerSpec`, whatever the format; and back. trafo's folder 
 
     vocab.json, merges.txt   as GPT-2 writes them
     tokenizer.json           for Hugging Face's `tokenizers`
-    trafo.json               what those do not say: pattern, special tokens, training facts, and
-                             the content hash that shows whether a file was changed
+    trafo.json               what those do not say: pattern, Unicode version, special tokens,
+                             training facts, and the content hash that shows whether a file was
+                             changed
 
 Nothing is ever unpickled. Every file is replaced as a whole, `trafo.json` last.
 """
@@ -28,6 +29,7 @@ from trafo.tokenizer.formats.spec import (
     with_special_tokens,
 )
 from trafo.tokenizer.formats.tiktoken import read_tiktoken, write_tiktoken
+from trafo.tokenizer.kernels.unicode_classes import UNICODE_VERSION
 
 Format = Literal["trafo", "gpt2", "huggingface", "tiktoken"]
 
@@ -48,6 +50,7 @@ def save_folder(
         "format": "trafo tokenizer",
         "version": _VERSION,
         "pattern": spec.pattern,
+        "unicode": UNICODE_VERSION,
         "special_tokens": spec.special_tokens,
         "whole_words": spec.whole_words,
         "content_hash": content_hash(spec),
@@ -142,6 +145,13 @@ def _read_about(folder: Path) -> dict[str, Any]:
             f"is of version {version}, this trafo reads up to {_VERSION}",
             where=str(path),
             hint="update trafo",
+        )
+    unicode = about.get("unicode", UNICODE_VERSION)
+    if unicode != UNICODE_VERSION:
+        raise FormatError(
+            f"splits text by Unicode {unicode}, this trafo by Unicode {UNICODE_VERSION}",
+            where=str(path),
+            hint="use the trafo that made it; newer characters would get other ids",
         )
     kinds = {"pattern": str, "special_tokens": dict, "whole_words": bool, "content_hash": str}
     for key, kind in {**kinds, "training": dict}.items():

@@ -1,9 +1,14 @@
 """tiktoken's rank files, in and out.
 
 One token per line: its bytes in base64, a space, its rank, which is also its id. Merges are not
-written: of all neighbours in a word those are merged whose join has the lowest rank. We recover
-them, so that one encoder serves all formats. Pattern and special tokens are not written either;
-for OpenAI's own files we know them by name.
+written: of all neighbours in a word those are joined whose join has the lowest rank, the leftmost
+first. A word that is a token as a whole is that token. Pattern and special tokens are not written
+either; for OpenAI's own files we know them by name.
+
+That is BPE with merges in order of rank, so one encoder serves all formats: when a token is made
+inside a word, no join has crossed its borders yet, so the joins inside were those that happen to
+its bytes alone. The last of these is the only pair that ever makes it. It may have parts of a
+higher rank than the token's own.
 """
 
 import binascii
@@ -14,8 +19,15 @@ from pathlib import Path
 from trafo.errors import FormatError, InputError
 from trafo.runtime.atomic import atomic_write
 from trafo.tokenizer.formats.json_files import read_text
-from trafo.tokenizer.formats.spec import SpecialTokens, TokenizerSpec, check_id, with_special_tokens
+from trafo.tokenizer.formats.spec import (
+    MAX_ID,
+    SpecialTokens,
+    TokenizerSpec,
+    check_id,
+    with_special_tokens,
+)
 
+_NO_RANK = MAX_ID + 1
 _GPT2_SPECIALS = {"<|endoftext|>": 50256}
 _KNOWN_FILES: dict[str, tuple[str, dict[str, int]]] = {
     "gpt2": ("gpt2", _GPT2_SPECIALS),
@@ -48,10 +60,10 @@ def read_tiktoken(
         raise InputError(
             "a rank file does not say how text is split into words",
             where=str(path),
-            hint="name the pattern, for example gpt4",
+            hint="name the pattern: gpt2, gpt4, gpt4o, llama3 or a regular expression",
         )
     ranks = _read_ranks(path)
-    merges, all_reachable = recover_merges(ranks)
+    merges, all_reachable = merges_of_ranks(ranks)
     vocab = {rank: token for token, rank in ranks.items()}
     spec = TokenizerSpec(vocab, merges, pattern=pattern, whole_words=not all_reachable)
     return with_special_tokens(spec, known_specials if special_tokens is None else special_tokens)
@@ -66,37 +78,35 @@ def write_tiktoken(spec: TokenizerSpec, path: str | Path) -> None:
             file.write(b"%b %d\n" % (b64encode(token), rank))
 
 
-def recover_merges(ranks: Mapping[bytes, int]) -> tuple[list[tuple[bytes, bytes]], bool]:
+def merges_of_ranks(ranks: Mapping[bytes, int]) -> tuple[list[tuple[bytes, bytes]], bool]:
     """The merge that makes each token, in order of rank, and whether every token has one.
 
-    BPE with only the lower ranks leaves the two tokens of its own merge. If it leaves more,
-    the token can only ever be a whole word.
+    A token that BPE on its own bytes does not end with can only ever be a whole word.
     """
     merges = []
     all_reachable = True
     for token in sorted((token for token in ranks if len(token) > 1), key=ranks.__getitem__):
-        symbols = _merge_below(token, ranks)
-        if len(symbols) == 2:
-            merges.append((symbols[0], symbols[1]))
+        parts = _last_parts(token, ranks)
+        if len(parts) == 2:
+            merges.append((parts[0], parts[1]))
         else:
             all_reachable = False
     return merges, all_reachable
 
 
-def _merge_below(token: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
-    """BPE on the token's bytes with only the ranks below its own."""
-    limit = ranks[token]
+def _last_parts(token: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
+    """What BPE by rank leaves of the token's bytes before its last step: two parts, or it stops."""
     symbols = [token[i : i + 1] for i in range(len(token))]
     # The rank of each symbol joined with the next; only two of them change with a merge.
-    joined = [ranks.get(token[i : i + 2], limit) for i in range(len(token) - 1)]
-    while len(symbols) > 2 and (lowest := min(joined)) < limit:
+    joined = [ranks.get(token[i : i + 2], _NO_RANK) for i in range(len(token) - 1)]
+    while len(symbols) > 2 and (lowest := min(joined)) < _NO_RANK:
         i = joined.index(lowest)
         symbols[i] += symbols.pop(i + 1)
         joined.pop(i)
         if i < len(joined):
-            joined[i] = ranks.get(symbols[i] + symbols[i + 1], limit)
+            joined[i] = ranks.get(symbols[i] + symbols[i + 1], _NO_RANK)
         if i > 0:
-            joined[i - 1] = ranks.get(symbols[i - 1] + symbols[i], limit)
+            joined[i - 1] = ranks.get(symbols[i - 1] + symbols[i], _NO_RANK)
     return symbols
 
 
@@ -137,7 +147,7 @@ def _check_all_bytes(ranks: Mapping[bytes, int], where: str) -> None:
 
 def _check_expressible(spec: TokenizerSpec, ranks: Mapping[bytes, int], where: str) -> None:
     _check_all_bytes(ranks, where)
-    merges, all_reachable = recover_merges(ranks)
+    merges, all_reachable = merges_of_ranks(ranks)
     products = [ranks[left + right] for left, right in spec.merges]
     if products != sorted(products) or not set(merges) <= set(spec.merges):
         raise FormatError(

@@ -1,8 +1,9 @@
 """The class of every Unicode character, as far as the split patterns ask for it.
 
-The classes are read off the `regex` package once (running this module rewrites the data file
-beside it) and shipped, so that a text gives the same ids on every machine, whatever version of
-that package is installed there.
+The classes are those of Unicode 16.0, which tiktoken 0.14 and `tokenizers` 0.23 follow. They are
+shipped, so that a text gives the same ids on every machine, whatever version the `regex` package
+or Python there know. (`tests/tokenizer/kernels/test_unicode_classes.py` asks tiktoken for them,
+and writes the data file if it is run as a program.)
 """
 
 from functools import cache
@@ -10,22 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from trafo.tokenizer.kernels.arrays import Bytes
+from trafo.tokenizer.kernels.arrays import Bytes, Int64s
+
+UNICODE_VERSION = "16.0"
 
 # In this order, so that "is a letter" is one comparison: UPPER <= c <= LETTER.
 OTHER, UPPER, LOWER, LETTER, MARK, NUMBER, SPACE, NEWLINE = range(8)
+UNASSIGNED = 8  # only in the data file; OTHER to the patterns
 
-_NUM_CHARACTERS = 0x110000
-_DATA = Path(__file__).with_name("unicode_classes.npy")
-_REGEXES = {
-    UPPER: r"[\p{Lu}\p{Lt}]",
-    LOWER: r"\p{Ll}",
-    LETTER: r"[\p{Lm}\p{Lo}]",
-    MARK: r"\p{M}",
-    NUMBER: r"\p{N}",
-    SPACE: r"\s",
-    NEWLINE: r"[\r\n]",
-}
+NUM_CODE_POINTS = 0x110000
+DATA = Path(__file__).with_name("unicode_classes.npy")
 
 
 @cache
@@ -35,29 +30,14 @@ def character_classes() -> Bytes:
     It is not marked as such: to numba that is another type, and kernels that get it as an address
     (`workspace.py`) cannot know, so that the scanner would be compiled once for each.
     """
-    starts, classes = np.load(_DATA)
-    lengths = np.diff(starts, append=_NUM_CHARACTERS)
-    table: Bytes = np.repeat(classes.astype(np.uint8), lengths)
-    return table
+    starts, classes = np.load(DATA)
+    lengths = np.diff(starts, append=NUM_CODE_POINTS)
+    table: Bytes = np.repeat(np.where(classes == UNASSIGNED, OTHER, classes), lengths)
+    return table.astype(np.uint8)
 
 
-def classes_from_regex() -> Bytes:
-    """The same table, asked of the installed `regex` package."""
-    import regex
-
-    table = np.zeros(_NUM_CHARACTERS, np.uint8)
-    everything = "".join(map(chr, range(_NUM_CHARACTERS)))
-    for cls, pattern in _REGEXES.items():
-        for run in regex.finditer(f"(?:{pattern})+", everything):
-            table[run.start() : run.end()] = cls
-    return table
-
-
-def _write_data() -> None:
-    table = classes_from_regex()
-    starts = np.flatnonzero(np.diff(table, prepend=table[0] + 1))
-    np.save(_DATA, np.stack([starts, table[starts]]).astype(np.int32))
-
-
-if __name__ == "__main__":
-    _write_data()
+def unassigned_ranges() -> Int64s:
+    """The first and one after the last code point of each range that has no characters."""
+    starts, classes = np.load(DATA).astype(np.int64)
+    ends = np.append(starts[1:], NUM_CODE_POINTS)
+    return np.stack([starts, ends], axis=1)[classes == UNASSIGNED]
