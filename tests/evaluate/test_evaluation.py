@@ -135,3 +135,14 @@ def test_what_cannot_be_is_refused(model):
         evaluate_ids(model, [3, 4], batch_size=0)
     with pytest.raises(InputError, match="the id 30, the model knows ids from 0 to 29"):
         evaluate_ids(model, [3, 30])
+
+
+def test_perplexity_of_a_fair_choice():
+    assert Evaluation(3 * math.log(8), 3, None).perplexity == pytest.approx(8.0)
+    assert Evaluation(1e6, 1, None).perplexity == math.inf
+
+
+def test_bits_per_byte_do_not_depend_on_the_cut_into_tokens():
+    """A model that finds all bytes equally likely needs 8 bits, in tokens of one byte or of two."""
+    assert Evaluation(100 * math.log(256), 100, 100).bits_per_byte == pytest.approx(8.0)
+    assert Evaluation(50 * math.log(65536), 50, 100).bits_per_byte == pytest.approx(8.0)

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from trafo.errors import ConfigError, InputError
-from trafo.optim import bits_per_byte, cross_entropy, perplexity
+from trafo.errors import ConfigError
+from trafo.optim import cross_entropy
 
 leading_shapes = st.lists(st.integers(1, 4), max_size=3).map(tuple)
 
@@ -72,21 +72,6 @@ def test_nothing_to_predict_is_no_loss():
     loss.backward()
     assert loss.item() == 0.0
     assert not logits.grad.any()
-
-
-def test_perplexity_of_a_fair_choice():
-    logits = torch.zeros(3, 8)
-    loss = cross_entropy(logits, torch.tensor([0, 3, 7])).item()
-    assert perplexity(loss) == pytest.approx(8.0, rel=1e-6)
-    assert perplexity(1e6) == math.inf
-
-
-def test_bits_per_byte_do_not_depend_on_the_cut_into_tokens():
-    """A model that finds all bytes equally likely needs 8 bits, in tokens of one byte or of two."""
-    assert bits_per_byte(100 * math.log(256), num_bytes=100) == pytest.approx(8.0)
-    assert bits_per_byte(50 * math.log(65536), num_bytes=100) == pytest.approx(8.0)
-    with pytest.raises(InputError, match="0 bytes"):
-        bits_per_byte(1.0, 0)
 
 
 def test_a_smoothing_that_is_no_share_is_refused():

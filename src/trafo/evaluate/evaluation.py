@@ -4,6 +4,7 @@ loss = mean of -log p(id | ids before it in its window); perplexity = exp(loss);
 bits per byte = sum of -log2 p over all ids / bytes of the text.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,6 @@ from trafo.evaluate.windows import Window, batches, spread, windows
 from trafo.fast import head_loss
 from trafo.models import CausalLM
 from trafo.models.evaluating import evaluating
-from trafo.optim import bits_per_byte, perplexity
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,19 @@ class Evaluation:
 
     @property
     def perplexity(self) -> float:
-        """exp(loss)."""
-        return perplexity(self.loss)
+        """exp(loss): as uncertain as a choice between that many equally likely tokens."""
+        try:
+            return math.exp(self.loss)
+        except OverflowError:
+            return math.inf
 
     @property
     def bits_per_byte(self) -> float | None:
-        """None if the number of bytes is unknown or 0."""
-        return bits_per_byte(self.total_nats, self.num_bytes) if self.num_bytes else None
+        """Comparable across tokenizers: a sum does not depend on the number of tokens.
+
+        None if the number of bytes is unknown or 0.
+        """
+        return self.total_nats / (math.log(2.0) * self.num_bytes) if self.num_bytes else None
 
 
 def evaluate_ids(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trafo.fast.recompute import WrittenOut, recomputed_linear, worth_recomputing
 from trafo.nn import ACTIVATIONS, FeedForward, SwiGLU
-from trafo.nn.feed_forward import silu_gate
+from trafo.nn.swiglu import silu_gate
 
 # From this many rows on, a product without gradients is faster with tokens as columns.
 MANY_ROWS = 64

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from trafo.fast.recompute import recomputed, worth_recomputing
 from trafo.nn import LayerNorm, RMSNorm
-from trafo.nn.norm import layer_norm, rms_norm
+from trafo.nn.layer_norm import layer_norm
+from trafo.nn.norm import rms_norm
 from trafo.nn.precision import at_least_float32
 
 

@@ -33,7 +33,7 @@ from trafo.nn import (
     SwiGLU,
 )
 from trafo.nn.activation import ACTIVATIONS
-from trafo.nn.feed_forward import silu_gate
+from trafo.nn.swiglu import silu_gate
 
 Rows = Callable[[Floats], Floats]
 

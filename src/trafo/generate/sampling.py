@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from trafo.generate.config import GenerationConfig
-from trafo.nn.softmax import softmax
+from trafo.nn import softmax
 
 Logits = Float[Tensor, "batch vocab"]
 

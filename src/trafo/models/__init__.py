@@ -1,7 +1,6 @@
 """Networks: ids in, logits out. Each takes its own config and knows nothing of text or files."""
 
-from trafo.models.block import TransformerBlock
-from trafo.models.causal_lm import CausalLM
+from trafo.models.causal_lm import CausalLM, TransformerBlock
 from trafo.models.encoder_decoder import DecoderCache, EncoderDecoder, Memory
 from trafo.models.encoder_decoder_config import EncoderDecoderConfig
 from trafo.models.gpt2 import GPT2, GPT2_PRESETS, GPT2Config

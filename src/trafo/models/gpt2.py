@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from trafo.errors import require
-from trafo.models.block import TransformerBlock
-from trafo.models.causal_lm import CausalLM
+from trafo.models.causal_lm import CausalLM, TransformerBlock
 from trafo.models.validate import require_positive
 from trafo.nn import (
     Embedding,

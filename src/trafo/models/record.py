@@ -13,7 +13,8 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
-from trafo.nn import AdditiveAttention, HeadsAttention
+from trafo.nn import AdditiveAttention, HeadsAttention, attention_weights
+from trafo.nn.attention import share_heads
 
 
 @contextmanager
@@ -27,7 +28,7 @@ def record_attention(model: Module) -> Iterator[dict[str, list[Tensor]]]:
     def record(
         name: str, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor
     ) -> None:
-        found[name].append(layer.weights(*args, **kwargs))
+        found[name].append(_weights(layer, *args, **kwargs))
 
     handles = []
     for path, module in model.named_modules():
@@ -41,3 +42,17 @@ def record_attention(model: Module) -> Iterator[dict[str, list[Tensor]]]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _weights(
+    layer: HeadsAttention | AdditiveAttention,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    slots: Tensor | None = None,
+) -> Tensor:
+    """The attention weights that the layer's `forward` uses for the same arguments."""
+    if isinstance(layer, AdditiveAttention):
+        return layer.weights(q, k, v, mask)
+    return attention_weights(q, share_heads(k, q.shape[1]), layer.seen(k, mask, slots))

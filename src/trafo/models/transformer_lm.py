@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch.nn import Module
 
-from trafo.models.block import TransformerBlock
-from trafo.models.causal_lm import CausalLM
+from trafo.models.causal_lm import CausalLM, TransformerBlock
 from trafo.models.transformer_lm_config import TransformerLMConfig
 from trafo.nn import (
     Embedding,
@@ -57,9 +56,7 @@ class TransformerLM(CausalLM):
         )
         rope = _rope(config, device)
         super().__init__(
-            token_embeddings=Embedding(
-                vocab_size, d_model, device, dtype, std=_embedding_std(config)
-            ),
+            token_embeddings=Embedding(vocab_size, d_model, device, dtype, std=config.first_std),
             ln_embeddings=_norm(config, device, dtype) if config.embedding_norm else None,
             position_embeddings=_added_positions(config, device, dtype),
             layers=[_block(config, rope, device, dtype) for _ in range(num_layers)],
@@ -112,17 +109,6 @@ def _added_positions(config: TransformerLMConfig, device: Device, dtype: Dtype) 
     return None
 
 
-def _embedding_std(config: TransformerLMConfig) -> float:
-    if config.embedding_std is not None:
-        return config.embedding_std
-    # A tied table is also the head: with N(0, 1) entries the first logits would be huge.
-    return config.d_model**-0.5 if config.tied_head else 1.0
-
-
-def _block_norm(config: TransformerLMConfig, device: Device, dtype: Dtype) -> Module | None:
-    return None if config.norm_placement == "none" else _norm(config, device, dtype)
-
-
 def _norm(config: TransformerLMConfig, device: Device, dtype: Dtype) -> Module:
     kind = RMSNorm if config.norm == "rmsnorm" else LayerNorm
     return kind(config.d_model, config.norm_eps, device, dtype)
@@ -155,11 +141,12 @@ def _block(
         device=device,
         dtype=dtype,
     )
+    has_norms = config.norm_placement != "none"
     return TransformerBlock(
         attn,
         _feed_forward(config, device, dtype),
-        _block_norm(config, device, dtype),
-        _block_norm(config, device, dtype),
+        ln1=_norm(config, device, dtype) if has_norms else None,
+        ln2=_norm(config, device, dtype) if has_norms else None,
         norm_placement=config.norm_placement,
         dropout=config.dropout,
     )

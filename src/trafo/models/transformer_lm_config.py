@@ -112,6 +112,14 @@ class TransformerLMConfig:
         return self.head_size or self.d_model // self.num_heads
 
     @property
+    def first_std(self) -> float:
+        """Standard deviation of the embedding table at the start, with its default."""
+        if self.embedding_std is not None:
+            return self.embedding_std
+        # A tied table is also the head: with N(0, 1) entries the first logits would be huge.
+        return self.d_model**-0.5 if self.tied_head else 1.0
+
+    @property
     def rotary_scaling(self) -> RotaryScaling | None:
         """RoPE scaling for the rotary layer; None: no scaling."""
         if self.rope_scaling == "none":

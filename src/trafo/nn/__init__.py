@@ -1,8 +1,9 @@
 """Layers from scratch: tensors in, tensors out. They know nothing of text, files or configs.
 
 Each is its formula and nothing else; `trafo.fast` holds the faster versions. Read in this order:
-linear, embedding, norm, activation, feed_forward, softmax, position, masks, attention, residual,
-kv_cache; and, for where attention came from: kernel_pooling, additive, recurrent.
+linear, norm, attention, rotary, swiglu; then what other models and switches need: layer_norm,
+activation, feed_forward, position, rotary_scaling, masks, dropout, kv_cache, cross_attention; and,
+for where attention came from: kernel_pooling, additive, recurrent.
 """
 
 from trafo.nn.activation import ACTIVATIONS, gelu, gelu_tanh, relu, relu2, silu
@@ -14,12 +15,11 @@ from trafo.nn.attention import (
     check_heads,
     masked_softmax,
     scaled_dot_product_attention,
+    softmax,
 )
 from trafo.nn.cross_attention import MultiHeadAttention, SingleHeadAttention
 from trafo.nn.dropout import Dropout, dropout_by_row
-from trafo.nn.embedding import Embedding
-from trafo.nn.feed_forward import FeedForward, FeedForwardName, SwiGLU, default_d_ff
-from trafo.nn.init import truncated_normal_
+from trafo.nn.feed_forward import FeedForward, FeedForwardName, default_d_ff
 from trafo.nn.kernel_pooling import (
     NadarayaWatson,
     average_pooling,
@@ -27,7 +27,8 @@ from trafo.nn.kernel_pooling import (
     nadaraya_watson,
 )
 from trafo.nn.kv_cache import CacheStep, KVCache, LayerCache
-from trafo.nn.linear import Linear
+from trafo.nn.layer_norm import LayerNorm
+from trafo.nn.linear import Embedding, Linear, truncated_normal_
 from trafo.nn.masks import (
     length_mask,
     look_ahead_mask,
@@ -35,12 +36,12 @@ from trafo.nn.masks import (
     target_mask,
     window_mask,
 )
-from trafo.nn.norm import LayerNorm, RMSNorm
+from trafo.nn.norm import NormPlacement, RMSNorm, residual
 from trafo.nn.position import LearnedPositions, SinusoidalPositions
 from trafo.nn.recurrent import GRUCell, run_gru
-from trafo.nn.residual import NormPlacement, residual
-from trafo.nn.rotary import RotaryPositionalEmbedding, RotaryScaling
-from trafo.nn.softmax import softmax
+from trafo.nn.rotary import RotaryPositionalEmbedding
+from trafo.nn.rotary_scaling import RotaryScaling
+from trafo.nn.swiglu import SwiGLU
 
 __all__ = [
     "ACTIVATIONS",

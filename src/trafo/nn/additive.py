@@ -10,9 +10,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import Module
 
-from trafo.nn.attention import masked_softmax, weighted_mean
+from trafo.nn.attention import masked_softmax, softmax, weighted_mean
 from trafo.nn.linear import Linear
-from trafo.nn.softmax import softmax
 
 
 class AdditiveAttention(Module):

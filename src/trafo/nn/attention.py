@@ -14,14 +14,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import Module
 
-from trafo.errors import ConfigError, InputError
+from trafo.errors import InputError, require, require_at_least
 from trafo.nn.dropout import Dropout
 from trafo.nn.kv_cache import LayerCache
 from trafo.nn.linear import Linear
 from trafo.nn.masks import window_mask
 from trafo.nn.norm import RMSNorm
+from trafo.nn.precision import at_least_float32
 from trafo.nn.rotary import RotaryPositionalEmbedding
-from trafo.nn.softmax import softmax
 
 Heads = Float[Tensor, "batch heads seq d_head"]
 
@@ -46,6 +46,16 @@ def attention_weights(
     """Softmax of the scaled scores: rows sum to 1, or to 0 where the mask hides every key."""
     scores = einsum(q, k, "... queries d, ... keys d -> ... queries keys") / math.sqrt(q.shape[-1])
     return softmax(scores, dim=-1) if mask is None else masked_softmax(scores, mask)
+
+
+def softmax(x: Float[Tensor, "*shape"], dim: int) -> Float[Tensor, "*shape"]:
+    """exp(x_i) / sum_j exp(x_j): positive, with the sum 1 along `dim`, computed in float32.
+
+    Subtracting the maximum changes nothing (it cancels) and keeps exp from overflowing.
+    """
+    wide = at_least_float32(x)
+    powers = (wide - wide.amax(dim, keepdim=True).detach()).exp()
+    return (powers / powers.sum(dim, keepdim=True)).to(x.dtype)
 
 
 def masked_softmax(
@@ -78,8 +88,7 @@ class HeadsAttention(Module):
         self, *, causal: bool = False, window: int | None = None, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        if window is not None and window < 1:
-            raise ConfigError(f"the attention window is {window}", hint="it must be at least 1")
+        require_at_least(1, window=window)
         self.causal = causal
         self.window = window
         self.dropout = Dropout(dropout)
@@ -95,17 +104,6 @@ class HeadsAttention(Module):
         """`slots` are the positions of the queries among the keys; None: the same positions."""
         k, v = share_heads(k, q.shape[1]), share_heads(v, q.shape[1])
         return scaled_dot_product_attention(q, k, v, self.seen(k, mask, slots), self.dropout)
-
-    def weights(
-        self,
-        q: Float[Tensor, "batch heads queries d_head"],
-        k: Float[Tensor, "batch kv_heads keys d_head"],
-        v: Float[Tensor, "batch kv_heads keys d_head"],
-        mask: Bool[Tensor, "#batch #heads #queries #keys"] | None = None,
-        slots: Int[Tensor, "batch queries"] | None = None,
-    ) -> Float[Tensor, "batch heads queries keys"]:
-        """The attention weights that `forward` uses for the same arguments."""
-        return attention_weights(q, share_heads(k, q.shape[1]), self.seen(k, mask, slots))
 
     def seen(
         self,
@@ -185,7 +183,12 @@ class MultiHeadSelfAttention(Module):
         q = self._place(split_heads(self.q_proj(x), self.num_heads), self.q_norm, token_positions)
         slots = None
         if cache is not None:
-            k, v, slots = self._cached(cache, k, v, key_mask)
+            if not self.attention.causal:
+                raise InputError(
+                    "bidirectional attention cannot use a KV cache",
+                    hint="earlier tokens would have to see later ones; give the whole sequence",
+                )
+            k, v, slots = cache.extend(k, v, key_mask)
         out: Tensor = self.output_proj(merge_heads(self.attention(q, k, v, key_mask, slots)))
         return out
 
@@ -198,23 +201,6 @@ class MultiHeadSelfAttention(Module):
         if self.rope is not None:
             heads = self.rope(heads, None if positions is None else positions[:, None])
         return heads
-
-    def _cached(
-        self, cache: LayerCache, k: Heads, v: Heads, key_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor, Int[Tensor, "batch seq"]]:
-        """All keys and values so far, and where among them this step's tokens are."""
-        if not self.attention.causal:
-            raise InputError(
-                "bidirectional attention cannot use a KV cache",
-                hint="earlier tokens would have to see later ones; give the whole sequence at once",
-            )
-        k, v = cache.store(k, v)
-        if key_mask is not None and key_mask.shape[-1] != k.shape[2]:
-            raise InputError(
-                f"key_mask is for {key_mask.shape[-1]} keys, with the cache there are {k.shape[2]}",
-                hint="it covers the tokens in the cache and the new ones",
-            )
-        return k, v, cache.step.slots
 
 
 def split_heads(x: Float[Tensor, "batch seq d"], num_heads: int) -> Heads:
@@ -240,13 +226,13 @@ def check_heads(
     d_model: int, num_heads: int, num_kv_heads: int | None, head_size: int | None = None
 ) -> None:
     """d_model is divisible by the heads, unless head_size is given, and they by key/value heads."""
-    if num_heads < 1 or (head_size is None and d_model % num_heads):
-        raise ConfigError(
-            f"d_model {d_model} is not divisible by num_heads {num_heads}",
-            hint="every head takes an equal part of d_model, or give a head_size",
-        )
-    if num_kv_heads is not None and (num_kv_heads < 1 or num_heads % num_kv_heads):
-        raise ConfigError(
-            f"num_kv_heads {num_kv_heads} does not divide num_heads {num_heads}",
-            hint="each key/value head serves the same number of query heads",
-        )
+    require(
+        num_heads > 0 and (head_size is not None or d_model % num_heads == 0),
+        f"d_model {d_model} is not divisible by num_heads {num_heads}",
+        "every head takes an equal part of d_model, or give a head_size",
+    )
+    require(
+        num_kv_heads is None or (num_kv_heads > 0 and num_heads % num_kv_heads == 0),
+        f"num_kv_heads {num_kv_heads} does not divide num_heads {num_heads}",
+        "each key/value head serves the same number of query heads",
+    )

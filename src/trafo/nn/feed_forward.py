@@ -1,7 +1,6 @@
-"""Feed-forward layers: two linear maps with an activation between, for each position alone.
+"""FeedForward(x) = W2 f(W1 x + b1) + b2 (Vaswani et al., 2017, with f = ReLU).
 
-SwiGLU(x)      = W2 (SiLU(W1 x) * W3 x)          (Shazeer, 2020): SiLU(W1 x) is the gate
-FeedForward(x) = W2 f(W1 x + b1) + b2            (Vaswani et al., 2017, with f = ReLU)
+Two linear maps with an activation between, for each position alone; the gated one is `swiglu.py`.
 """
 
 from typing import Literal
@@ -11,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import Module
 
-from trafo.nn.activation import ACTIVATIONS, ActivationName, silu
+from trafo.nn.activation import ACTIVATIONS, ActivationName
 from trafo.nn.linear import Linear
 
 FeedForwardName = Literal["swiglu", "silu", "gelu", "relu", "relu2"]
@@ -22,34 +21,6 @@ def default_d_ff(kind: FeedForwardName, d_model: int) -> int:
     if kind != "swiglu":
         return 4 * d_model
     return max(64, round(8 * d_model / 3 / 64) * 64)
-
-
-def silu_gate(
-    gate: Float[Tensor, "*shape"], value: Float[Tensor, "*shape"]
-) -> Float[Tensor, "*shape"]:
-    """SiLU(gate) * value."""
-    return silu(gate) * value
-
-
-class SwiGLU(Module):
-    """W2 (SiLU(W1 x) * W3 x), no biases."""
-
-    def __init__(
-        self,
-        d_model: int,
-        d_ff: int | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__()
-        d_ff = d_ff or default_d_ff("swiglu", d_model)
-        self.w1 = Linear(d_model, d_ff, device, dtype)
-        self.w2 = Linear(d_ff, d_model, device, dtype)
-        self.w3 = Linear(d_model, d_ff, device, dtype)
-
-    def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
-        """W2 (SiLU(W1 x) * W3 x)."""
-        return self.w2(silu_gate(self.w1(x), self.w3(x)))  # type: ignore[no-any-return]
 
 
 class FeedForward(Module):

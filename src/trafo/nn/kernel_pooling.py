@@ -10,8 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import Module, Parameter
 
-from trafo.nn.attention import weighted_mean
-from trafo.nn.softmax import softmax
+from trafo.nn.attention import softmax, weighted_mean
 
 
 def average_pooling(

@@ -10,7 +10,7 @@ not look) until a real token overwrites it.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from trafo.errors import InputError
@@ -106,19 +106,30 @@ class LayerCache:
     step: CacheStep
     index: int
 
-    def store(
+    def extend(
         self,
         keys: Float[Tensor, "batch kv_heads seq d_head"],
         values: Float[Tensor, "batch kv_heads seq d_head"],
+        key_mask: Bool[Tensor, "#batch 1 1 all_keys"] | None = None,
     ) -> tuple[
-        Float[Tensor, "batch kv_heads used d_head"], Float[Tensor, "batch kv_heads used d_head"]
+        Float[Tensor, "batch kv_heads used d_head"],
+        Float[Tensor, "batch kv_heads used d_head"],
+        Int[Tensor, "batch seq"],
     ]:
-        """Write the new tokens; return everything stored so far, theirs included."""
+        """Write the new tokens; all keys and values so far, and where among them the new ones are.
+
+        `key_mask` is over all of them.
+        """
         cache, used = self.step.cache, self.step.used
+        if key_mask is not None and key_mask.shape[-1] != used:
+            raise InputError(
+                f"key_mask is for {key_mask.shape[-1]} keys, with the cache there are {used}",
+                hint="it covers the tokens in the cache and the new ones",
+            )
         pairs = (cache.keys[self.index], keys.detach()), (cache.values[self.index], values.detach())
         for stored, new in pairs:
             self._write(stored, new)
-        return pairs[0][0][:, :, :used], pairs[1][0][:, :, :used]
+        return pairs[0][0][:, :, :used], pairs[1][0][:, :, :used], self.step.slots
 
     def _write(self, stored: Tensor, new: Tensor) -> None:
         start = self.step.start

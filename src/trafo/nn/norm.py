@@ -1,8 +1,15 @@
-"""Normalization: bring each vector to a common size, then apply a learned gain.
+"""RMSNorm and the residual connection, in which a norm stands.
 
 RMSNorm(x) = x / sqrt(mean(x^2) + eps) * gain                        (Zhang and Sennrich, 2019)
-LayerNorm(x) = (x - mean(x)) / sqrt(var(x) + eps) * gain + shift     (Ba, Kiros and Hinton, 2016)
+
+A sublayer f adds to the stream x instead of replacing it:
+pre:  x + f(norm(x))     the residual stream is never normalized, gradients pass unchanged
+post: norm(x + f(x))     as in 2017; deep stacks need learning rate warm-up (Xiong et al., 2020)
+none: x + f(x)           to see what the norm is for
 """
+
+from collections.abc import Callable
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -10,6 +17,22 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 
 from trafo.nn.precision import at_least_float32
+
+NormPlacement = Literal["pre", "post", "none"]
+
+
+def residual(
+    x: Float[Tensor, "*shape"],
+    sublayer: Callable[[Tensor], Tensor],
+    norm: Callable[[Tensor], Tensor] | None,
+    placement: NormPlacement,
+) -> Float[Tensor, "*shape"]:
+    """One residual connection around `sublayer`; `norm` is needed unless the placement is none."""
+    if placement == "none" or norm is None:
+        return x + sublayer(x)
+    if placement == "pre":
+        return x + sublayer(norm(x))
+    return norm(x + sublayer(x))
 
 
 def rms_norm(
@@ -19,19 +42,6 @@ def rms_norm(
     wide = at_least_float32(x)
     mean_square = wide.square().mean(-1, keepdim=True)
     return (wide * torch.rsqrt(mean_square + eps) * gain).to(x.dtype)
-
-
-def layer_norm(
-    x: Float[Tensor, "*lead d_model"],
-    gain: Float[Tensor, " d_model"],
-    shift: Float[Tensor, " d_model"],
-    eps: float,
-) -> Float[Tensor, "*lead d_model"]:
-    """The formula, computed in float32 or wider."""
-    wide = at_least_float32(x)
-    centred = wide - wide.mean(-1, keepdim=True)
-    variance = centred.square().mean(-1, keepdim=True)
-    return (centred * torch.rsqrt(variance + eps) * gain + shift).to(x.dtype)
 
 
 class RMSNorm(Module):
@@ -51,30 +61,6 @@ class RMSNorm(Module):
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
         """Normalize the last dimension."""
         return rms_norm(x, self.weight, self.eps)
-
-    def extra_repr(self) -> str:
-        """Sizes and settings, for `print(model)`."""
-        return f"{self.weight.shape[0]}, eps={self.eps}"
-
-
-class LayerNorm(Module):
-    """Mean 0 and variance 1 over the last dimension, then gain and shift; computed in float32."""
-
-    def __init__(
-        self,
-        d_model: int,
-        eps: float = 1e-5,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__()
-        self.eps = eps
-        self.weight = Parameter(torch.ones(d_model, device=device, dtype=dtype))
-        self.bias = Parameter(torch.zeros(d_model, device=device, dtype=dtype))
-
-    def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
-        """Normalize the last dimension."""
-        return layer_norm(x, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         """Sizes and settings, for `print(model)`."""

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import Module, Parameter
 
-from trafo.nn.init import truncated_normal_
+from trafo.nn.linear import truncated_normal_
 from trafo.nn.rotary import angles
 
 

@@ -4,41 +4,15 @@ The pair (x_2k, x_2k+1) at position i is rotated by the angle i theta^(-2k/d). A
 key at j then meet at the angle of i - j: only distance counts.
 """
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import Module
 
-from trafo.errors import ConfigError
-
-
-@dataclass(frozen=True, kw_only=True)
-class RotaryScaling:
-    """RoPE scaling: slower rotation, for contexts longer than those of the training.
-
-    `linear` divides all frequencies by the factor (Chen et al., 2023). `llama3` (Llama 3.1) divides
-    those with wavelengths above the original context / low, keeps those with wavelengths below the
-    original context / high, and interpolates in between.
-    """
-
-    kind: Literal["linear", "llama3"]
-    factor: float
-    low: float = 1.0
-    high: float = 4.0
-    original_context: int = 8192
-
-    def apply(self, frequencies: Float[Tensor, " pair"]) -> Float[Tensor, " pair"]:
-        """The scaled frequencies."""
-        if self.kind == "linear":
-            return frequencies / self.factor
-        waves = self.original_context * frequencies / (2 * math.pi)  # in the original context
-        kept = ((waves - self.low) / (self.high - self.low)).clamp(0, 1)
-        return frequencies * (kept + (1 - kept) / self.factor)
+from trafo.errors import require
+from trafo.nn.rotary_scaling import RotaryScaling
 
 
 def rotary_frequencies(theta: float, size: int) -> Float[Tensor, " pair"]:
@@ -71,10 +45,7 @@ class RotaryPositionalEmbedding(Module):
         scaling: RotaryScaling | None = None,
     ) -> None:
         super().__init__()
-        if d_k % 2:
-            raise ConfigError(
-                f"rotary size d_k is {d_k}", hint="it must be even: RoPE rotates pairs"
-            )
+        require(d_k % 2 == 0, f"rotary size d_k is {d_k}", "it must be even: RoPE rotates pairs")
         self.theta, self.d_k, self.max_seq_len = theta, d_k, max_seq_len
         self.scaling = scaling
         self._fill_tables(torch.device(device) if device else torch.get_default_device())

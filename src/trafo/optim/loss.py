@@ -7,14 +7,13 @@ Label smoothing (Szegedy et al., 2016) spreads a share e of the target over all 
 log sum exp(x) - (1 - e) x_t - e mean(x).
 """
 
-import math
 from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trafo.errors import ConfigError, InputError
+from trafo.errors import require
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -46,24 +45,6 @@ def cross_entropy(
     return losses.sum() if reduction == "sum" else losses.sum() / counted.sum().clamp(min=1)
 
 
-def perplexity(loss: float) -> float:
-    """Perplexity, exp(loss): as uncertain as a choice between that many equally likely tokens."""
-    try:
-        return math.exp(loss)
-    except OverflowError:
-        return math.inf
-
-
-def bits_per_byte(total_loss: float, num_bytes: int) -> float:
-    """Bits per byte: the summed loss in nats over a text of `num_bytes` bytes, in bits.
-
-    Comparable across tokenizers: a sum does not depend on the number of tokens.
-    """
-    if num_bytes < 1:
-        raise InputError(f"the text has {num_bytes} bytes", hint="bits per byte need at least one")
-    return total_loss / (math.log(2.0) * num_bytes)
-
-
 def counted_targets(targets: Int[Tensor, "*lead"], ignore_id: int | None) -> Bool[Tensor, "*lead"]:
     """Which targets count: all but those equal to `ignore_id`."""
     if ignore_id is None:
@@ -73,5 +54,5 @@ def counted_targets(targets: Int[Tensor, "*lead"], ignore_id: int | None) -> Boo
 
 def check_smoothing(label_smoothing: float) -> None:
     """Raise unless label smoothing is from 0 to 1."""
-    if not 0.0 <= label_smoothing <= 1.0:
-        raise ConfigError(f"label_smoothing is {label_smoothing}", hint="choose from 0 to 1")
+    fits = 0.0 <= label_smoothing <= 1.0
+    require(fits, f"label_smoothing is {label_smoothing}", "choose from 0 to 1")
