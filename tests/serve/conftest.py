@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from trafo.checkpoint.bundle import Bundle
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
-from trafo.generate.engine import Engine
+from trafo.generate.engine import build_engine
 from trafo.models import TransformerLM
 from trafo.serve.app import create_app
 from trafo.serve.models import Models, Served
@@ -40,6 +40,6 @@ def bundle() -> Bundle:
 
 @pytest.fixture
 def client(bundle: Bundle) -> Iterator[TestClient]:
-    models = Models([Served("tiny", bundle, Worker(Engine(bundle.model)))])
+    models = Models([Served("tiny", bundle, Worker(build_engine(bundle.model)))])
     with TestClient(create_app(models)) as client:
         yield client

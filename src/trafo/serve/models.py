@@ -9,7 +9,7 @@ from typing import Any
 
 from trafo.checkpoint.bundle import Bundle, load_bundle
 from trafo.generate.decode import vocab_size
-from trafo.generate.engine import Engine
+from trafo.generate.engine import build_engine
 from trafo.serve.errors import ApiError
 from trafo.serve.worker import Worker
 
@@ -70,5 +70,4 @@ def load_models(paths: list[Path]) -> Models:
 
 def _load(name: str, path: Path) -> Served:
     bundle = load_bundle(path)
-    bundle.model.eval()
-    return Served(name, bundle, Worker(Engine(bundle.model)))
+    return Served(name, bundle, Worker(build_engine(bundle.model)))

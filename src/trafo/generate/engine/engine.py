@@ -1,0 +1,160 @@
+"""Many requests at once on one model: they join and leave between steps.
+
+    engine = Engine(model)
+    engine.add(request)
+    while engine.has_work:
+        for request, piece in engine.step(): ...
+
+What a request gets does not depend on the others: each has its own random generator, and the
+compiled step computes every row the same way in any company.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trafo.generate.config import GenerationConfig
+from trafo.generate.decode import check_prompt
+from trafo.generate.engine.blocks import BLOCK, BlockPool
+from trafo.generate.engine.cache import PagedCache, StepBatch, block_bytes
+from trafo.generate.engine.readable_step import ReadableStep
+from trafo.generate.engine.scheduler import Chunk, EngineConfig, Scheduler
+from trafo.generate.engine.sequence import Sequence
+from trafo.generate.request import Piece, Request
+from trafo.generate.sampling import Token, sample
+from trafo.models import CausalLM
+
+Step = Callable[[StepBatch, PagedCache], Tensor]
+
+
+class Engine:
+    """Not for several threads at once: one thread adds, steps and cancels."""
+
+    def __init__(
+        self, model: CausalLM, config: EngineConfig | None = None, step: Step | None = None
+    ) -> None:
+        config = config or EngineConfig()
+        size = block_bytes(model)
+        least = -(-model.context_length // BLOCK)
+        num_blocks = max(least, min(config.cache_bytes // size, least * config.max_running))
+        self.model = model
+        self.pool = BlockPool(num_blocks)
+        self.cache = PagedCache(model, num_blocks)
+        self.num_cached_tokens = 0
+        self._scheduler = Scheduler(self.pool, config)
+        self._step = step or ReadableStep(model)
+        self._finished: list[tuple[Request, Piece]] = []
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request is unfinished."""
+        scheduler = self._scheduler
+        return bool(scheduler.running or scheduler.waiting or self._finished)
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that have not begun."""
+        return len(self._scheduler.waiting)
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that are being read or decoded."""
+        return len(self._scheduler.running)
+
+    def check(self, request: Request) -> None:
+        """Refuse a request that the model cannot answer."""
+        check_prompt(self.model, request.prompt)
+
+    def add(self, request: Request) -> None:
+        """Take a request in; its samples wait until there is room."""
+        self.check(request)
+        for number in range(request.config.num_samples):
+            if request.config.max_new_tokens:
+                self._scheduler.add(Sequence(request, number, self.model.context_length))
+            else:
+                self._finished.append((request, Piece(number, "", None, "length")))
+
+    def cancel(self, request: Request) -> None:
+        """Forget a request and free its place; nothing happens if it is done."""
+        self._scheduler.cancel(request)
+
+    def step(self) -> list[tuple[Request, Piece]]:
+        """One step of the model: a new token for every sequence whose prompt is read."""
+        done, self._finished = self._finished, []
+        chunks = self._scheduler.plan()
+        if not chunks:
+            return done
+        logits = self._step(_batch(chunks), self.cache)
+        sampling = [chunk.sequence for chunk in chunks if chunk.is_last]
+        self._count_as_read(chunks)
+        for sequence, token in zip(sampling, _sample(sampling, logits), strict=True):
+            piece = sequence.add(token)
+            done.append((sequence.request, piece))
+            if piece.finish_reason:
+                self._scheduler.finish(sequence)
+        return done
+
+    def _count_as_read(self, chunks: Items[Chunk]) -> None:
+        for chunk in chunks:
+            sequence = chunk.sequence
+            assert sequence.pages is not None
+            sequence.num_read += chunk.num_tokens
+            self.pool.commit(sequence.pages, sequence.window, sequence.num_read)
+
+
+def _batch(chunks: Items[Chunk]) -> StepBatch:
+    """The tokens of all chunks, side by side."""
+    ids: list[int] = []
+    positions: list[int] = []
+    rows: list[int] = []
+    wanted: list[int] = []
+    longest = max(len(_blocks(chunk)) for chunk in chunks)
+    tables = np.zeros((len(chunks), longest), np.int64)
+    for row, chunk in enumerate(chunks):
+        sequence = chunk.sequence
+        begin = sequence.num_read
+        first = sequence.start + begin
+        ids += sequence.ids[first : first + chunk.num_tokens]
+        positions += range(begin, begin + chunk.num_tokens)
+        rows += [row] * chunk.num_tokens
+        tables[row, : len(_blocks(chunk))] = _blocks(chunk)
+        if chunk.is_last:
+            wanted.append(len(ids) - 1)
+    return StepBatch(
+        np.array(ids, np.int64),
+        np.array(positions, np.int64),
+        np.array(rows, np.int64),
+        tables,
+        np.array(wanted, np.int64),
+    )
+
+
+def _blocks(chunk: Chunk) -> list[int]:
+    assert chunk.sequence.pages is not None
+    return chunk.sequence.pages.blocks
+
+
+@torch.inference_mode()
+def _sample(sequences: Items[Sequence], logits: Tensor) -> list[Token]:
+    """Those with the same settings together: one definition of sampling for everybody."""
+    groups: dict[GenerationConfig, list[int]] = defaultdict(list)
+    for place, sequence in enumerate(sequences):
+        groups[sequence.sampling].append(place)
+    tokens: list[Token | None] = [None] * len(sequences)
+    for config, places in groups.items():
+        rows = logits if len(places) == len(sequences) else logits[places]
+        generators = [sequences[place].generator for place in places]
+        seen = None
+        if config.repetition_penalty != 1.0:
+            seen = torch.zeros(rows.shape, dtype=torch.bool, device=rows.device)
+            for row, place in enumerate(places):
+                seen[row, sequences[place].ids] = True
+        for place, token in zip(places, sample(rows, config, generators, seen), strict=True):
+            tokens[place] = token
+    return [token for token in tokens if token is not None]

@@ -1,0 +1,263 @@
+"""The arithmetic of a step on rows of tokens, compiled by numba for this processor.
+
+Everything is float32, row-major. Products fill whole panels, so a buffer may be wider than needed.
+No kernel mixes rows, and none lets the number of rows change the order of a sum.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numba import njit, prange
+from numpy.typing import NDArray
+
+from trafo.generate.engine.blocks import BLOCK
+from trafo.generate.packed.tiles import LANES, float_of_bits, tile_1, tile_2, tile_4, tile_6
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Floats = NDArray[np.float32]
+Int8s = NDArray[np.int8]
+Ints = NDArray[np.int64]
+
+# Sums in any order and fused multiply-add, without which no sum runs in vector registers; but
+# NaN stays NaN.
+_MATHS = {"reassoc", "contract", "nsz"}
+
+
+def _kernel(*, parallel: bool = False) -> Callable[[Function], Function]:
+    def compiled(function: Function) -> Function:
+        made: Function = njit(cache=True, nogil=True, fastmath=_MATHS, parallel=parallel)(function)
+        return made
+
+    return compiled
+
+
+@_kernel()
+def _panel_product(x: Floats, panels: Floats | Int8s, p: int, out: Floats) -> None:
+    """All rows of x times one panel, which stays in the processor's cache meanwhile."""
+    num_rows, x_stride, out_stride = x.shape[0], x.shape[1], out.shape[1]
+    depth = panels.shape[1]
+    at, column = p * depth * LANES, p * LANES
+    b = 0
+    while b < num_rows:
+        left = num_rows - b
+        x_at, out_at = b * x_stride, b * out_stride + column
+        if left >= 6 and left != 8:
+            tile_6(x, x_at, x_stride, panels, at, LANES, depth, out, out_at, out_stride)
+            b += 6
+        elif left >= 4:
+            tile_4(x, x_at, x_stride, panels, at, LANES, depth, out, out_at, out_stride)
+            b += 4
+        elif left >= 2:
+            tile_2(x, x_at, x_stride, panels, at, LANES, depth, out, out_at, out_stride)
+            b += 2
+        else:
+            tile_1(x, x_at, x_stride, panels, at, LANES, depth, out, out_at, out_stride)
+            b += 1
+
+
+@_kernel(parallel=True)
+def products(x: Floats, panels: Floats, out: Floats) -> None:
+    """out = x W^T; W lies in panels (columns / LANES, depth, LANES)."""
+    for p in prange(panels.shape[0]):
+        _panel_product(x, panels, p, out)
+
+
+@_kernel(parallel=True)
+def scaled_products(x: Floats, panels: Int8s, scales: Floats, out: Floats) -> None:
+    """out = x W^T; W is int8 times a scale for each of its rows."""
+    for p in prange(panels.shape[0]):
+        _panel_product(x, panels, p, out)
+        for b in range(x.shape[0]):
+            for o in range(p * LANES, (p + 1) * LANES):
+                out[b, o] *= scales[o]
+
+
+@_kernel()
+def _dot(a: Floats, b: Floats) -> np.float32:
+    total = np.float32(0)
+    for k in range(a.shape[0]):
+        total += a[k] * b[k]
+    return total
+
+
+@_kernel()
+def _rms_norm_row(x: Floats, gain: Floats, eps: float, out: Floats) -> None:
+    scale = np.float32(1.0 / math.sqrt(_dot(x, x) / x.shape[0] + eps))
+    for k in range(x.shape[0]):
+        out[k] = x[k] * scale * gain[k]
+
+
+@_kernel()
+def rms_norm(x: Floats, gain: Floats, eps: float, out: Floats) -> None:
+    """x / sqrt(mean(x^2) + eps) * gain."""
+    for b in range(x.shape[0]):
+        _rms_norm_row(x[b], gain, eps, out[b])
+
+
+@_kernel()
+def layer_norm(x: Floats, gain: Floats, shift: Floats, eps: float, out: Floats) -> None:
+    """(x - mean(x)) / sqrt(var(x) + eps) * gain + shift."""
+    for b in range(x.shape[0]):
+        mean = np.float32(0)
+        for k in range(x.shape[1]):
+            mean += x[b, k]
+        mean /= np.float32(x.shape[1])
+        for k in range(x.shape[1]):
+            out[b, k] = x[b, k] - mean
+        scale = np.float32(1.0 / math.sqrt(_dot(out[b], out[b]) / x.shape[1] + eps))
+        for k in range(x.shape[1]):
+            out[b, k] = out[b, k] * scale * gain[k] + shift[k]
+
+
+@_kernel()
+def normalize_heads(x: Floats, first: int, num_heads: int, gain: Floats, eps: float) -> None:
+    """RMSNorm of each head, in place; the heads begin at column `first`."""
+    size = gain.shape[0]
+    for b in range(x.shape[0]):
+        for h in range(num_heads):
+            head = x[b, first + h * size : first + (h + 1) * size]
+            _rms_norm_row(head, gain, eps, head)
+
+
+@_kernel()
+def rotate(x: Floats, num_heads: int, cos: Floats, sin: Floats, positions: Ints) -> None:
+    """RoPE: rotate the adjacent pairs of the first heads by the row's position, in place."""
+    half = cos.shape[1]
+    for b in range(x.shape[0]):
+        c, s = cos[positions[b]], sin[positions[b]]
+        for h in range(num_heads):
+            head = x[b, 2 * half * h : 2 * half * (h + 1)]
+            for k in range(half):
+                a, z = head[2 * k], head[2 * k + 1]
+                head[2 * k] = a * c[k] - z * s[k]
+                head[2 * k + 1] = a * s[k] + z * c[k]
+
+
+@_kernel()
+def store(
+    qkv: Floats, num_heads: int, keys: Floats, values: Floats, blocks: Ints, offsets: Ints
+) -> None:
+    """Put each token's keys and values into its place in the cache."""
+    kv_heads, d_head = keys.shape[1], keys.shape[2]
+    for b in range(qkv.shape[0]):
+        block, offset = blocks[b], offsets[b]
+        for h in range(kv_heads):
+            k_at = (num_heads + h) * d_head
+            v_at = (num_heads + kv_heads + h) * d_head
+            for d in range(d_head):
+                keys[block, h, d, offset] = qkv[b, k_at + d]
+                values[block, h, offset, d] = qkv[b, v_at + d]
+
+
+@_kernel()
+def _exp(x: np.float32) -> np.float32:
+    """e^x for x <= 0, by a polynomial that runs in vector registers; relative error 2e-7."""
+    x = np.float32(-87.0) if x < np.float32(-87.0) else x  # this way round, NaN stays NaN
+    whole = np.float32(math.floor(x * np.float32(1.4426950408889634) + np.float32(0.5)))
+    # ln 2 in two parts: the first is exact in few bits, so the difference loses nothing.
+    r = x - whole * np.float32(0.693359375) + whole * np.float32(2.12194440e-4)
+    p = np.float32(1 / 5040)
+    p = p * r + np.float32(1 / 720)
+    p = p * r + np.float32(1 / 120)
+    p = p * r + np.float32(1 / 24)
+    p = p * r + np.float32(1 / 6)
+    p = p * r + np.float32(0.5)
+    p = p * r + np.float32(1.0)
+    p = p * r + np.float32(1.0)
+    power: np.float32 = float_of_bits(np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)))
+    return p * power
+
+
+@_kernel()
+def silu_gate(x: Floats, out: Floats) -> None:
+    """SiLU(gate) * value; a row of x is all gates, then all values."""
+    size = out.shape[1]
+    for b in range(x.shape[0]):
+        gates, rest, row = x[b, :size], x[b, size : 2 * size], out[b]
+        for k in range(size):
+            gate = gates[k]
+            small = _exp(-abs(gate))  # sigmoid(-|g|) = e^-|g| / (1 + e^-|g|): never overflows
+            share = (np.float32(1) if gate >= 0 else small) / (np.float32(1) + small)
+            row[k] = gate * share * rest[k]
+
+
+@_kernel()
+def _softmax(scores: Floats, start: int, stop: int) -> None:
+    """In place, over scores[start:stop]."""
+    highest = np.float32(-np.inf)
+    for t in range(start, stop):
+        highest = max(highest, scores[t])
+    total = np.float32(0)
+    for t in range(start, stop):
+        scores[t] = _exp(scores[t] - highest)
+        total += scores[t]
+    for t in range(start, stop):
+        scores[t] /= total
+
+
+@_kernel(parallel=True)
+def attend(
+    qkv: Floats,
+    num_heads: int,
+    keys: Floats,
+    values: Floats,
+    tables: Ints,
+    rows: Ints,
+    positions: Ints,
+    window: int,
+    out: Floats,
+) -> None:
+    """Each token attends to its row's tokens up to itself; window 0: to all of them.
+
+    Keys (blocks, kv_heads, d_head, BLOCK), values (blocks, kv_heads, BLOCK, width): width is d_head
+    or more, whole panels.
+    """
+    kv_heads, d_head = keys.shape[1], keys.shape[2]
+    group = num_heads // kv_heads
+    scale = np.float32(1.0 / math.sqrt(d_head))
+    for i in prange(qkv.shape[0] * kv_heads):
+        b, h = i // kv_heads, i % kv_heads
+        stop = positions[b] + 1
+        start = max(0, stop - window) if window else 0
+        first, last = start // BLOCK, (stop - 1) // BLOCK
+        table = tables[rows[b]]
+        scores = np.empty((last + 1) * BLOCK, np.float32)
+        part = np.empty(LANES, np.float32)
+        for head in range(h * group, (h + 1) * group):
+            q_at = b * qkv.shape[1] + head * d_head
+            for j in range(first, last + 1):
+                key_at = (table[j] * kv_heads + h) * d_head * BLOCK
+                tile_1(qkv, q_at, 0, keys, key_at, BLOCK, d_head, scores, j * BLOCK, 0)
+            for t in range(start, stop):
+                scores[t] *= scale
+            _softmax(scores, start, stop)
+            mean = out[b, head * d_head : (head + 1) * d_head]
+            _mean_values(scores, start, stop, values, table, h, part, mean)
+
+
+@_kernel()
+def _mean_values(
+    shares: Floats,
+    start: int,
+    stop: int,
+    values: Floats,
+    table: Ints,
+    h: int,
+    part: Floats,
+    mean: Floats,
+) -> None:
+    """The mean of the values, weighted by shares[start:stop]."""
+    kv_heads, width = values.shape[1], values.shape[3]
+    for column in range(0, width, LANES):
+        size = min(LANES, mean.shape[0] - column)
+        for d in range(size):
+            mean[column + d] = 0
+        for j in range(start // BLOCK, (stop - 1) // BLOCK + 1):
+            begin = max(start, j * BLOCK)
+            count = min(stop, (j + 1) * BLOCK) - begin
+            at = ((table[j] * kv_heads + h) * BLOCK + begin - j * BLOCK) * width + column
+            tile_1(shares, begin, 0, values, at, width, count, part, 0, 0)
+            for d in range(size):
+                mean[column + d] += part[d]

@@ -1,0 +1,133 @@
+"""The engine against the slow reference: one row at a time, no cache, no batch."""
+
+import random
+
+import pytest
+import torch
+
+from trafo.generate import GenerationConfig
+from trafo.generate.engine import Engine, EngineConfig
+from trafo.generate.packed.step import PackedStep
+from trafo.generate.reference import generate_tokens
+from trafo.generate.request import Request
+
+STEPS = {"readable": lambda model: None, "packed": PackedStep}
+
+
+def run(engine, arrivals, cancel=()):
+    """Requests arrive at the step they are given with; returns the ids of each of their samples."""
+    results = {}
+    number = 0
+    while engine.has_work or number <= max(arrivals.values(), default=0):
+        for request, when in arrivals.items():
+            if when == number:
+                engine.add(request)
+            if (request, number) in cancel:
+                engine.cancel(request)
+        for request, piece in engine.step():
+            ids = results.setdefault((request, piece.row), [])
+            if piece.token is not None:
+                ids.append(piece.token.id)
+        number += 1
+    return results
+
+
+def expected(model, request, sample):
+    (end,) = request.ends or (None,)
+    tokens = generate_tokens(model, request.prompt, request.config, sample_index=sample, end_id=end)
+    return [token.id for token in tokens]
+
+
+def crowd(rng, number):
+    """Requests of all kinds; many begin alike, some are longer than the context."""
+    start = [rng.randrange(256) for _ in range(40)]
+    requests = []
+    for i in range(number):
+        prompt = start[: rng.randrange(40)] + [
+            rng.randrange(256) for _ in range(rng.randrange(1, 9))
+        ]
+        config = GenerationConfig(
+            max_new_tokens=rng.randrange(1, 9),
+            temperature=rng.choice([0.0, 1.0, 0.7]),
+            top_k=rng.choice([None, 5]),
+            repetition_penalty=rng.choice([1.0, 1.0, 1.3]),
+            num_samples=rng.choice([1, 1, 2]),
+            seed=i,
+        )
+        requests.append(Request(prompt, config, frozenset([256])))
+    return requests
+
+
+@pytest.mark.parametrize("kind", ["readable", "packed"])
+def test_in_any_company_as_alone(tiny, kind):
+    """Requests come and go, prompts in chunks, few blocks: everybody gets what he gets alone."""
+    rng = random.Random(1)
+    model = tiny(context_length=40)
+    config = EngineConfig(max_running=5, chunk_tokens=11, cache_bytes=1)
+    engine = Engine(model, config, STEPS[kind](model))
+    requests = crowd(rng, 7)
+    results = run(engine, {request: rng.randrange(12) for request in requests})
+    for request in requests:
+        for sample in range(request.config.num_samples):
+            assert results[request, sample] == expected(model, request, sample)
+    assert engine.pool.num_free == engine.pool.num_blocks
+
+
+def test_cancelling_frees_at_once(tiny):
+    model = tiny(context_length=64)
+    engine = Engine(model, EngineConfig(max_running=1))
+    first, second = (
+        Request([1, 2, 3], GenerationConfig(max_new_tokens=40, num_samples=2)) for _ in range(2)
+    )
+    engine.add(first)
+    engine.add(second)
+    engine.step()
+    assert (engine.num_running, engine.num_waiting) == (1, 3)
+    engine.cancel(first)
+    assert engine.pool.num_free == engine.pool.num_blocks
+    assert {request for request, _ in engine.step()} == {second}
+
+
+def test_equal_beginnings_are_read_once(tiny):
+    model = tiny(context_length=64)
+    read = []
+    step = PackedStep(model)
+
+    def counting(batch, cache):
+        read.append(len(batch.ids))
+        return step(batch, cache)
+
+    engine = Engine(model, step=counting)
+    prompt = list(range(50))
+    config = GenerationConfig(max_new_tokens=2, num_samples=4)
+    results = run(engine, {Request(prompt, config): 0})
+    # 50 ids once, then 2 more beyond the 3 shared blocks of 16 for the other three samples, and
+    # one token for each sample's second step
+    assert sum(read) == 50 + 3 * 2 + 4
+    again = run(engine, {Request(prompt, config): 0})
+    assert sum(read) == 50 + 3 * 2 + 4 + 4 * 2 + 4
+    assert list(results.values()) == list(again.values())
+
+
+def test_a_long_prompt_does_not_stop_the_others(tiny):
+    """While a prompt is read in chunks of 8, the other request gets a token at every step."""
+    model = tiny(context_length=64)
+    engine = Engine(model, EngineConfig(chunk_tokens=8))
+    quick = Request([1], GenerationConfig(max_new_tokens=20))
+    engine.add(quick)
+    engine.step()
+    engine.add(Request(list(range(60)), GenerationConfig(max_new_tokens=1)))
+    for _ in range(8):
+        assert [request for request, _ in engine.step()] == [quick]
+
+
+def test_new_weights_share_nothing_with_the_old(tiny):
+    model = tiny(context_length=64)
+    engine = Engine(model)
+    request = Request(list(range(40)), GenerationConfig(max_new_tokens=3, temperature=0.0))
+    run(engine, {request: 0})
+    with torch.no_grad():
+        model.token_embeddings.weight.mul_(0.5).add_(0.1)
+    engine.pool.forget()
+    results = run(engine, {request: 0})
+    assert results[request, 0] == expected(model, request, 0)
