@@ -53,3 +53,15 @@ def test_an_unknown_name_is_answered_with_the_nearest_or_with_all():
     assert (
         errors.did_you_mean("--lr", ["--out", "--optimizer.lr"]) == "did you mean --optimizer.lr?"
     )
+
+
+def test_one_string_where_a_list_belongs_is_refused():
+    from trafo.evaluate.bleu import Bleu
+    from trafo.evaluate.corpus import corpus_score
+
+    errors.require_lists(stop=["a"], prompts=(), special_tokens=None)
+    with pytest.raises(errors.InputError, match=r"^special tokens must be a list; write \['ab'\]$"):
+        errors.require_lists(prompts=[], special_tokens="ab")
+    for texts in (("ab", [["a", "b"]]), (["a", "b"], ["ab"]), (["a"], "a")):
+        with pytest.raises(errors.InputError, match="must be a list"):
+            corpus_score(Bleu(), *texts)

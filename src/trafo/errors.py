@@ -57,6 +57,14 @@ def require_choice(choices: Collection[str], **settings: str) -> None:
         require(value in choices, f"{name} is {value!r}", f"choose one of {', '.join(choices)}")
 
 
+def require_lists(**given: object) -> None:
+    """Refuse one string where several belong: it would be taken for a list of its letters."""
+    for name, value in given.items():
+        if isinstance(value, str | bytes):
+            what = f"{name.replace('_', ' ')} must be a list"
+            raise InputError(what, hint=f"write [{value[:40]!r}]")
+
+
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
     """A hint for an unknown name: the known one that it resembles, or `otherwise`, or all.
 

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from trafo.errors import FormatError, require
+from trafo.errors import FormatError, require, require_lists
 from trafo.runtime.atomic import atomic_write
 from trafo.tokenizer import END_OF_TEXT, Tokenizer, train_tokenizer
 
@@ -115,6 +115,7 @@ class PairTokenizer:
         return cls(Tokenizer.load(folder / _SOURCE), Tokenizer.load(folder / _TARGET), lowercase)
 
     def _encode(self, tokenizer: Tokenizer, sentences: Sequence[str]) -> Sentences:
+        require_lists(sentences=sentences)
         end = end_id(tokenizer)
         texts = [self._prepared(sentence) for sentence in sentences]
         found = tokenizer.encode_batch(texts, special="ignore")

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from trafo.errors import InputError
+from trafo.errors import InputError, require_lists
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -72,7 +72,9 @@ def corpus_statistics(
     """A row of counts for each sentence."""
     if not hypotheses or not references:
         raise InputError("nothing to score", hint="give hypotheses and at least one reference")
+    require_lists(hypotheses=hypotheses, references=references)
     for reference in references:
+        require_lists(reference=reference)
         if len(reference) != len(hypotheses):
             what = f"{len(hypotheses):,} hypotheses, but {len(reference):,} reference sentences"
             raise InputError(what, hint="both need a line for each sentence")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trafo.checkpoint.model_tokenizer import markers_of
-from trafo.errors import ConfigError, InputError
+from trafo.errors import ConfigError, InputError, require_lists
 from trafo.generate.config import GenerationConfig
 from trafo.generate.decode import Decoding, vocab_size
 from trafo.generate.request import FinishReason, Piece, ends_and_vocab, next_piece
@@ -89,8 +89,7 @@ def stream(
             f"the tokenizer has {tokenizer.vocab_size:,} ids, the model {vocab_size(model):,}",
             hint="use the model's own tokenizer",
         )
-    if isinstance(prompts, str):
-        raise InputError("prompts must be a list", hint=f"write [{prompts[:40]!r}]")
+    require_lists(prompts=prompts)
     ids = [encode_prompt(tokenizer, prompt, config) for prompt in prompts]
     return _pieces(model, ids, config, *ends_and_vocab(tokenizer, config))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.data.pairs import PADDING_CHARACTER
-from trafo.errors import InputError
+from trafo.errors import InputError, require_lists
 from trafo.generate.beam import beam_search_all
 from trafo.generate.beam_config import BeamConfig
 from trafo.models.evaluating import evaluating
@@ -37,6 +37,7 @@ def translate(
     `advance` is called with the number of sentences done since the last call.
     """
     config = config or BeamConfig()
+    require_lists(sentences=sentences)
     clean = [sentence.replace(PADDING_CHARACTER, "").strip() for sentence in sentences]
     places = [place for place, sentence in enumerate(clean) if sentence]
     sources = source_ids(model, tokenizer, clean, places)

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import regex
 
-from trafo.errors import InputError
+from trafo.errors import InputError, require_lists
 from trafo.tokenizer.patterns import split_words
 
 Vocab = dict[int, bytes]
@@ -25,6 +25,7 @@ def train_bpe_reference(
 
     Ids 0..255 are the bytes, then come the merges in order of creation, then the special tokens.
     """
+    require_lists(special_tokens=special_tokens)
     specials = list(dict.fromkeys(special_tokens))
     if vocab_size < 256 + len(specials):
         raise InputError(
@@ -60,6 +61,7 @@ def encode_reference(
     `whole_words` takes a word that is a token as that token without asking the merges, as
     tiktoken does (and Hugging Face with `ignore_merges`).
     """
+    require_lists(special_tokens=special_tokens)
     specials = list(dict.fromkeys(special_tokens or ()))
     rank_of_pair = {pair: rank for rank, pair in reversed(list(enumerate(merges)))}
     id_of_token = {token: i for i, token in reversed(vocab.items())}  # the first of doubles

@@ -15,11 +15,11 @@ import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from trafo.errors import InputError
+from trafo.errors import InputError, require_lists
 from trafo.tokenizer.encoding.encoder import BUFFER, Encoder, Merges
 from trafo.tokenizer.formats.gpt2 import read_gpt2
 from trafo.tokenizer.formats.load import load_any, save_folder
@@ -169,7 +169,7 @@ class Tokenizer:
 
     def encode_array(self, text: str, special: SpecialPolicy = "allow") -> Ids:
         """The ids of a text as an array of uint32; a long text is encoded by all cores."""
-        if len(text) > BUFFER:
+        if isinstance(text, str) and len(text) > BUFFER:
             return self._encode_long(text, special)
         return np.array(self.encode(text, special), np.uint32)
 
@@ -177,6 +177,7 @@ class Tokenizer:
         self, texts: Sequence[str], special: SpecialPolicy = "allow"
     ) -> list[list[int]]:
         """The ids of each text, on all cores."""
+        require_lists(texts=texts)
         workers = default_workers()
         groups = [texts[i::workers] for i in range(workers)]
         ids = map_in_order(lambda group: [self.encode(t, special) for t in group], groups, workers)
@@ -191,7 +192,8 @@ class Tokenizer:
         """The ids of all texts joined, lazily and in constant memory.
 
         The result does not depend on how the text is divided into strings. (With a regular
-        expression of your own, everything between two special tokens is held in memory.)
+        expression of your own, everything between two special tokens is held in memory.) So a
+        single string will do, too.
         """
         cutter = self.new_cutter(special)
         pending = bytearray()
@@ -275,13 +277,18 @@ class Tokenizer:
     # Ids to text
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The bytes that ids stand for."""
+        """The bytes that ids stand for; a flat array or tensor will do."""
         try:
-            return b"".join(map(self.vocab.__getitem__, ids))
+            return b"".join(map(self.vocab.__getitem__, _as_iterable(ids)))
         except KeyError as error:
             raise InputError(
-                f"{error.args[0]} is not an id of this tokenizer",
-                hint=f"its ids go from 0 to {self.vocab_size - 1:,}",
+                f"{error.args[0]!r} is not an id of this tokenizer",
+                hint=f"its ids are whole numbers from 0 to {self.vocab_size - 1:,}",
+            ) from None
+        except TypeError:  # it cannot be gone through, or holds rows
+            raise InputError(
+                f"{type(ids).__name__} is not a flat list of ids",
+                hint="decode the rows of a batch one by one",
             ) from None
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -291,7 +298,7 @@ class Tokenizer:
     def decode_stream(self, ids: Iterable[int]) -> Iterator[str]:
         """The text as ids come in, never half a character."""
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        for token_id in ids:
+        for token_id in _as_iterable(ids):
             text = decoder.decode(self.decode_bytes([token_id]))
             if text:
                 yield text
@@ -307,6 +314,12 @@ def _check_choice(special: str) -> None:
         )
 
 
+def _as_iterable(ids: Any) -> Iterable[int]:
+    """Arrays and tensors as lists, because their items are not Python's own numbers."""
+    plain: Iterable[int] = ids.tolist() if hasattr(ids, "tolist") else ids
+    return plain
+
+
 def _as_list(ids: Ids) -> list[int]:
     return ids.tolist()  # type: ignore[no-any-return]  # as numpy's annotations have it
 
@@ -314,6 +327,8 @@ def _as_list(ids: Ids) -> list[int]:
 def _utf8(text: str) -> bytes:
     try:
         return text.encode()
+    except AttributeError:
+        raise InputError(f"a text is needed, not {type(text).__name__}") from None
     except UnicodeEncodeError as error:
         raise InputError(
             f"the text has a lone surrogate, U+{ord(text[error.start]):04X}: not a character",

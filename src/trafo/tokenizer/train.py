@@ -7,7 +7,7 @@ same text only once for any number of vocabulary sizes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from trafo.errors import InputError
+from trafo.errors import InputError, require_lists
 from trafo.runtime.memory import peak_memory
 from trafo.runtime.phases import PhaseTimer
 from trafo.runtime.progress import progress
@@ -88,6 +88,7 @@ def train_tokenizer(
     `work_dir` keeps the counts, so that a killed run resumes and a larger vocabulary needs no
     second reading. None of the others changes the result.
     """
+    require_lists(special_tokens=special_tokens)
     special_tokens = list(dict.fromkeys(special_tokens))
     num_merges = _num_merges(vocab_size, special_tokens)
     workers = checked_workers(num_workers)
@@ -104,8 +105,7 @@ def train_tokenizer(
             work_dir = stack.enter_context(TemporaryDirectory(prefix="trafo-counts-"))
         store = None
         if work_dir is not None:
-            # The counts do not depend on the order of the special tokens.
-            key = deciding_facts(inputs, pattern, sorted(special_tokens))
+            key = _key_of_counts(deciding_facts(inputs, pattern, special_tokens))
             store = stack.enter_context(CountStore(Path(work_dir), key))
         most_memory = None if max_memory is None else max_memory // 8
         counter = FileCounter(chunker, pattern, workers, store, most_memory)
@@ -138,8 +138,19 @@ def deciding_facts(inputs: Inputs, pattern: str, special_tokens: Sequence[str]) 
     return {
         **inputs.identity(),
         "pattern": pattern_regex(pattern),
-        "special_tokens": list(special_tokens),
+        "special_tokens": list(dict.fromkeys(special_tokens)),
     }
+
+
+def has_counts_of(folder: Path, facts: Mapping[str, Any]) -> bool:
+    """Whether a folder keeps the counts of a training; the size of the vocabulary may differ."""
+    return CountStore.has_counts_of(folder, _key_of_counts(facts))
+
+
+def _key_of_counts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the counts: neither the size nor the order of the special tokens."""
+    key = {name: value for name, value in facts.items() if name != "vocab_size"}
+    return {**key, "special_tokens": sorted(facts["special_tokens"])}
 
 
 def _counts(counter: FileCounter, store: CountStore | None) -> tuple[Partitions, WordTotals]:

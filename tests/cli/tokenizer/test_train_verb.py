@@ -65,10 +65,16 @@ def test_what_an_interrupted_run_left_is_no_obstacle(text, trained, tmp_path, ca
     assert files_in(folder) == files_in(trained)
 
 
-def test_a_larger_vocabulary_begins_with_the_smaller_one(text, tmp_path, capsys):
+def test_another_size_replaces_the_tokenizer_only_if_asked(
+    text, tmp_path, capsys, refused, files_in
+):
     assert main(train_line(text, tmp_path / "tok")) == 0
     small = Tokenizer.load(tmp_path / "tok").merges
-    assert main(train_line(text, tmp_path / "tok", "--vocab-size", "280")) == 0
+    before = files_in(tmp_path / "tok")
+    larger = train_line(text, tmp_path / "tok", "--vocab-size", "280")
+    assert "trained differently (vocab size differ)" in refused(*larger[1:])
+    assert files_in(tmp_path / "tok") == before
+    assert main([*larger, "--overwrite"]) == 0
     large = Tokenizer.load(tmp_path / "tok").merges
     assert len(large) == len(small) + 5
     assert large[: len(small)] == small
@@ -88,6 +94,20 @@ def test_train_replaces_nothing_unasked(trained, tmp_path, refused, capsys, file
     assert files_in(folder) == {"vocab.json": b"{}"}
     assert main(train_line(other, folder, "--overwrite")) == 0
     assert Tokenizer.load(folder).decode([0]) == "\0"
+
+
+def test_counts_of_another_text_do_not_let_a_tokenizer_be_replaced(
+    text, tmp_path, refused, capsys, files_in
+):
+    """A killed training leaves its counts; somebody else's tokenizer may lie beside them."""
+    folder, other = tmp_path / "tok", tmp_path / "other.txt"
+    other.write_text("something else entirely")
+    assert main(train_line(other, folder)) == 0
+    (folder / "trafo.json").unlink()
+    before = files_in(folder)
+    assert "already has a tokenizer" in refused(*train_line(text, folder)[1:])
+    assert files_in(folder) == before
+    assert main(train_line(text, folder, "--overwrite")) == 0
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_detection_and_its_errors(tmp_path: Path, trained: Trained) -> None:
 
 
 def test_special_tokens_must_be_a_list_of_texts(trained: Trained) -> None:
-    for wrong, says in [("<s>", "come as a list"), ([""], "empty"), ({"<s>": -1}, "between")]:
+    for wrong, says in [("<s>", "must be a list"), ([""], "empty"), ({"<s>": -1}, "between")]:
         with pytest.raises(TrafoError, match=says):
             with_special_tokens(trained(), wrong)  # type: ignore[arg-type]
 

@@ -23,16 +23,17 @@ def refuse_to_replace(path: Path) -> None:
 
 
 def refuse_other_training(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Raise if the folder's tokenizer was not trained as `facts` says, but for its size.
+    """Raise if the folder's tokenizer was not trained as `facts` says.
 
-    The counts of an interrupted training do not stand in the way of the same training.
+    What an interrupted training left does not stand in the way of the same training.
     """
     from trafo.tokenizer.formats.load import load_training_facts
+    from trafo.tokenizer.train import has_counts_of
 
     if folder.exists() and not folder.is_dir():
         raise StorageError("is a file", where=str(folder), hint="give the name of a folder")
     if not (folder / "trafo.json").exists():
-        if not (folder / COUNTS).exists():
+        if not has_counts_of(folder / COUNTS, facts):
             refuse_to_replace(folder)
         return
     trained = load_training_facts(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,7 +39,8 @@ class Options:
     errors: Errors = "strict"
     """invalid UTF-8: stop (strict), or read U+FFFD (replace)"""
     overwrite: bool = False
-    """replace a tokenizer that was trained differently"""
+    """replace a tokenizer that was trained differently or has another size; counts of the same
+    text are used again"""
 
     def __post_init__(self) -> None:
         require_at_least(1, **{"--workers": self.workers})
@@ -53,7 +53,7 @@ def run(options: Options) -> None:
     from trafo.tokenizer import open_inputs
 
     counts = options.out / COUNTS
-    resumed = counts.exists() and not options.overwrite
+    resumed = counts.exists()
     inputs = open_inputs(options.text, options.field, options.errors)
     training = train(options, inputs)
     show(
@@ -73,9 +73,8 @@ def train(options: Options, inputs: Inputs) -> Training:
 
     max_memory = None if options.max_memory is None else parse_size(options.max_memory)
     facts = deciding_facts(inputs, options.pattern, options.special_tokens)
-    if options.overwrite:
-        shutil.rmtree(options.out / COUNTS, ignore_errors=True)
-    else:
+    facts["vocab_size"] = options.vocab_size
+    if not options.overwrite:
         refuse_other_training(options.out, facts)
     training = train_tokenizer(
         inputs,

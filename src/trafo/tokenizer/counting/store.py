@@ -52,7 +52,7 @@ class CountStore:
 
     def __init__(self, folder: Path, key: Mapping[str, Any]) -> None:
         self._folder = folder
-        self._key = json.loads(json.dumps({"version": _VERSION, **key}))
+        self._key = _as_stored(key)
         self.position = START
         self.num_bytes = 0  # of text, before the position
         self._runs: list[_Run] = []
@@ -67,6 +67,14 @@ class CountStore:
             except BaseException:
                 self._lock.close()
                 raise
+
+    @staticmethod
+    def has_counts_of(folder: Path, key: Mapping[str, Any]) -> bool:
+        """Whether there are counts of this key, finished or not."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            manifest = json.loads((folder / _MANIFEST).read_text())
+            return bool(manifest["key"] == _as_stored(key))
+        return False
 
     def __enter__(self) -> CountStore:
         return self
@@ -168,6 +176,12 @@ class CountStore:
             name = _RUN_NAME.fullmatch(path.name)
             if name and int(name[1]) not in valid:
                 path.unlink()
+
+
+def _as_stored(key: Mapping[str, Any]) -> dict[str, Any]:
+    """The key as it is read back."""
+    stored: dict[str, Any] = json.loads(json.dumps({"version": _VERSION, **key}))
+    return stored
 
 
 def _disk_size(size: WordTotals) -> int:

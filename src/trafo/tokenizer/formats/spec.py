@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from trafo.errors import FormatError, InputError
+from trafo.errors import FormatError, InputError, require_lists
 from trafo.tokenizer.patterns import pattern_regex
 
 END_OF_TEXT = "<|endoftext|>"  # the usual special token between documents
@@ -71,8 +71,7 @@ def with_special_tokens(spec: TokenizerSpec, special_tokens: SpecialTokens) -> T
 
     Without, a token that the vocabulary holds keeps its id and the others are appended.
     """
-    if isinstance(special_tokens, str):
-        raise InputError("special tokens come as a list", hint=f"write [{special_tokens!r}]")
+    require_lists(special_tokens=special_tokens)
     vocab, specials = dict(spec.vocab), dict(spec.special_tokens)
     last_id_of_token = {token: i for i, token in sorted(vocab.items())}
     given = special_tokens if isinstance(special_tokens, Mapping) else {}
