@@ -8,6 +8,7 @@ model, tokenizer = trafo.load("runs/latest")  # or a Hugging Face folder, a .ggu
 logits = model(tokenizer.encode_tensor("Hello"))
 trafo.attention(model, tokenizer, "Hello")  # weights per layer and head
 trafo.export(run, "out.gguf")
+trafo.experiment("experiments/swiglu.yaml", "stories.txt").records  # arms, sweeps, seeds
 
 Everything is imported when it is first used, the parts (`trafo.nn`, `trafo.models`, ...) too.
 """
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Run", "Tokenizer", "attention", "export", "load", "train"]
+__all__ = ["Run", "Tokenizer", "attention", "experiment", "export", "load", "train"]
 
 __getattr__, __dir__ = on_first_use(
     __name__,
@@ -37,7 +38,7 @@ __getattr__, __dir__ = on_first_use(
         "train.run": ["Run"],
     },
     parts=[
-        *("account", "checkpoint", "config", "data", "errors", "evaluate", "fast", "generate"),
-        *("models", "nn", "optim", "runtime", "tokenizer", "train"),
+        *("account", "checkpoint", "config", "data", "errors", "evaluate", "experiment"),
+        *("fast", "generate", "models", "nn", "optim", "runtime", "tokenizer", "train"),
     ],
 )

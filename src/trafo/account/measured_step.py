@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +20,7 @@ from trafo.account.workload import Workload
 from trafo.fast import accelerate
 from trafo.models import ModelConfig, TransformerLMConfig, build_model, config_from
 from trafo.optim.config import OptimizerConfig, OptimizerName, build_optimizers
-from trafo.runtime.memory import peak_memory
+from trafo.runtime.memory import peak_memory, reset_peak_memory
 
 
 def main() -> None:
@@ -32,7 +30,7 @@ def main() -> None:
     config = config_from(task["model"], task["fields"])
     work = Workload(**task["work"])
     _touch_the_libraries()
-    before = _forget_the_peak()
+    before = reset_peak_memory()
     _train(config, work, task["optimizer"])
     json.dump({"bytes": peak_memory() - before}, sys.stdout)
 
@@ -52,13 +50,6 @@ def _touch_the_libraries() -> None:
     """Load code and start threads, so that they are not counted as the model's."""
     config = TransformerLMConfig(vocab_size=512, d_model=64, num_layers=1, num_heads=2)
     _train(config, Workload(seq=256, batch_size=2), "adamw")
-
-
-def _forget_the_peak() -> int:
-    """Begin a new high-water mark (Linux, see proc(5)); returns where it begins."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-    return peak_memory()
 
 
 if __name__ == "__main__":

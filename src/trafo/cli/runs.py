@@ -39,7 +39,8 @@ def run(options: Options) -> None:
 def _runs(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
-    runs = [path.parent for path in folder.glob("*/config.yaml") if not path.parent.is_symlink()]
+    configs = [*folder.glob("*/config.yaml"), *folder.glob("*/*/config.yaml")]  # of experiments
+    runs = [path.parent for path in configs if not path.parent.is_symlink()]
     return sorted(runs, key=lambda path: path.stat().st_mtime, reverse=True)
 
 

@@ -59,6 +59,9 @@ VERBS: Table = {
     "average": Verb("trafo.cli.average", "average the weights of a run's newest checkpoints"),
     "runs": Verb("trafo.cli.runs", "list runs and their losses"),
     "plot": Verb("trafo.cli.plot", "plot the loss curves of one or more runs"),
+    "experiment": Verb(
+        "trafo.cli.experiment", "compare variants: run arms, sweeps and seeds, and report"
+    ),
     "verify-resume": Verb("trafo.cli.verify_resume", "check that a killed run resumes exactly"),
     "account": Verb("trafo.cli.account", "count parameters, FLOPs, memory and time of a model"),
 }

@@ -42,7 +42,20 @@ def with_values(instance: D, values: Mapping[str, Any], where: str) -> D:
     from trafo.config.yaml_file import draft
 
     merged = _over(_plain(instance), _plain(dict(values)))
-    return parse_flags(type(instance), (), default=draft(type(instance), merged, where))
+    return _checked(draft(type(instance), merged, where))
+
+
+def _checked(unchecked: D) -> D:
+    """The same tree, built as usual, so that every part checks itself."""
+    fields = [field.name for field in dataclasses.fields(unchecked) if field.init]
+    values = {name: getattr(unchecked, name) for name in fields}
+    parts = {
+        name: _checked(value)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type)
+        else value
+        for name, value in values.items()
+    }
+    return type(unchecked)(**parts)
 
 
 def _over(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:

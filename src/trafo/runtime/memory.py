@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 _STATUS = Path("/proc/self/status")
@@ -14,7 +15,7 @@ _STATUS = Path("/proc/self/status")
 
 def peak_memory() -> int:
     """Peak physical memory (resident set size) of this process so far."""
-    peak = _status_bytes("VmHWM")
+    peak = _bytes_in(_STATUS, "VmHWM")
     if peak is not None:
         return peak
     # getrusage counts in bytes on macOS and in KiB on the other systems.
@@ -22,14 +23,26 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+def reset_peak_memory() -> int:
+    """Begin a new peak where the system can (Linux, see proc(5)); returns where it begins."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return peak_memory()
+
+
+def available_memory() -> int | None:
+    """Physical memory that programs could still take. None off Linux."""
+    return _bytes_in(Path("/proc/meminfo"), "MemAvailable")
+
+
 def address_space() -> int | None:
     """Virtual memory mapped now, touched or not: what `ulimit -v` limits. None off Linux."""
-    return _status_bytes("VmSize")
+    return _bytes_in(_STATUS, "VmSize")
 
 
-def _status_bytes(field: str) -> int | None:
+def _bytes_in(file: Path, field: str) -> int | None:
     try:
-        status = _STATUS.read_text()
+        status = file.read_text()
     except OSError:
         return None
     for line in status.splitlines():

@@ -23,7 +23,7 @@ from trafo.train.translation import Translation
 def build(config: TrainConfig, ranks: Ranks) -> Training:
     """Prepare the data, make the model and the optimizers."""
     device = _device(config, ranks)
-    task = _task(config, ranks)
+    task = make_task(config, ranks)
     seed_everything(config.seed)
     model = build_model(config.model_config, device=device)
     if config.machine.fast:
@@ -36,7 +36,7 @@ def build(config: TrainConfig, ranks: Ranks) -> Training:
     return Training(config, ranks, device, task, model, objective, optimizers)
 
 
-def _task(config: TrainConfig, ranks: Ranks) -> Task:
+def make_task(config: TrainConfig, ranks: Ranks) -> Task:
     """The task, with its data prepared by the first rank for all."""
     if not ranks.is_first:
         ranks.wait()

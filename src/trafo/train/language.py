@@ -69,7 +69,7 @@ class LanguageModelling(Task):
             config.validation,
             read_only=not ranks.is_first,
         )
-        _check_fit(config, self.data, ranks.world)
+        check_fit(config, self.data, ranks.world)
         self.flops_per_step = training_flops(config.language_model, config.seq, config.batch_size)
         self.tokens_per_step = config.batch_size * config.seq
         self.fewest_validation_tokens = 4 * config.seq
@@ -151,7 +151,8 @@ class LanguageModelling(Task):
         load_folder(folder)
 
 
-def _check_fit(config: TrainConfig, data: Dataset, num_ranks: int) -> None:
+def check_fit(config: TrainConfig, data: Dataset, num_ranks: int) -> None:
+    """Raise unless the model and its batches suit the data."""
     size, vocab = config.language_model.vocab_size, data.tokenizer.vocab_size
     key = f"{config.branch}.vocab_size"
     what = f"{key} is {size:,}, the tokenizer has {vocab:,} tokens"

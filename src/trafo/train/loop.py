@@ -22,7 +22,7 @@ from trafo.runtime.sizes import parse_duration
 from trafo.train.machine import peak_of
 from trafo.train.metrics import Record
 from trafo.train.plan import Clock, Plan, time_to_train
-from trafo.train.report import Listener, Reporter
+from trafo.train.report import Listen, Listener, Reporter
 from trafo.train.run import Run, TrainerState
 from trafo.train.step import StepResult, Training
 
@@ -35,7 +35,12 @@ class Trainer:
     """One session of a run: with a plan, from the start; without, from the newest checkpoint."""
 
     def __init__(
-        self, training: Training, run: Run, clock: Clock, plan: Plan | None = None
+        self,
+        training: Training,
+        run: Run,
+        clock: Clock,
+        plan: Plan | None = None,
+        listen: Listen = Reporter,
     ) -> None:
         self.training = training
         self.config = training.config
@@ -44,7 +49,7 @@ class Trainer:
         self.clock = clock
         keep = max(self.config.checkpoint.keep, self.config.checkpoint.average)
         self.store = CheckpointStore(run.checkpoint_folder, keep)
-        self.listener = Reporter(run, self.config) if self.ranks.is_first else Listener()
+        self.listener = listen(run, self.config) if self.ranks.is_first else Listener()
         self._saved_step: int | None = None
         self._validated_step: int | None = None
         self._peak_flops = self.config.machine.peak_flops or math.inf
@@ -243,6 +248,7 @@ class Trainer:
     def _go_back(self, result: StepResult) -> None:
         """Back to the last checkpoint after a loss that is not finite; the second time, stop."""
         step, attempt = self.state.step, self.state.attempt
+        self.listener.diverged(step + 1)
         what = f"step {step + 1}: loss {result.loss:.4g}, gradient norm {result.grad_norm:.4g}"
         if attempt:
             raise InputError(

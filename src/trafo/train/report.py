@@ -5,7 +5,7 @@ The trainer reports what happens; a listener decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
 
@@ -42,6 +42,9 @@ class Listener:
 
     def sample(self, step: int, text: str) -> None:
         """The model has generated a sample."""
+
+    def diverged(self, step: int) -> None:
+        """Loss or gradients of this step are not finite; training is about to go back."""
 
     def went_back(self, step: int) -> None:
         """Training continues after this step; records of later steps are void."""
@@ -167,6 +170,10 @@ class Reporter(Listener):
             board.close()
         if self._metrics is not None:
             self._metrics.close()
+
+
+Listen = Callable[[Run, TrainConfig], Listener]
+"""makes the listener of a session"""
 
 
 @contextmanager

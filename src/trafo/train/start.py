@@ -18,19 +18,20 @@ from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks, ranks
 from trafo.train.loop import Trainer
 from trafo.train.plan import Clock, make_plan
+from trafo.train.report import Listen, Reporter
 from trafo.train.run import Run
 from trafo.train.task import Task
 
 
-def train(config: TrainConfig) -> Run:
-    """Train a model in a new folder."""
+def train(config: TrainConfig, listen: Listen = Reporter) -> Run:
+    """Train a model in a new folder; `listen` makes what is told of its progress."""
     clock = Clock()
     with ranks() as mine:
-        run = _new_run(_anchored(config), mine)
+        run = _new_run(anchored(config), mine)
         with _held(run, mine):
             try:
                 # As the first rank has written it: other ranks may have chosen other sizes.
-                return _fit(*_begun(run, run.read_config(), clock, mine))
+                return _fit(*_begun(run, run.read_config(), clock, mine, listen))
             except TrafoError:
                 if mine.is_first and not CheckpointStore(run.checkpoint_folder).steps():
                     run.remove()  # nothing was done: the same name can be used again
@@ -49,7 +50,7 @@ def train_on(
     return train(config)
 
 
-def resume(path: str | Path, config: TrainConfig | None = None) -> Run:
+def resume(path: str | Path, config: TrainConfig | None = None, listen: Listen = Reporter) -> Run:
     """Resume a run from its newest checkpoint; `config` replaces its own."""
     clock = Clock()
     run = Run.open(path)
@@ -63,7 +64,8 @@ def resume(path: str | Path, config: TrainConfig | None = None) -> Run:
         require(name == had, what, "leave it as it is, or start a new run")
         with _asked_for(config, before, run, mine):
             has_begun = CheckpointStore(run.checkpoint_folder).steps()  # else killed before that
-            trainer, opening = (_resumed if has_begun else _begun)(run, config, clock, mine)
+            start = _resumed if has_begun else _begun
+            trainer, opening = start(run, config, clock, mine, listen)
         return _fit(trainer, opening)
 
 
@@ -87,7 +89,9 @@ def _with_new_steps(config: TrainConfig, before: TrainConfig) -> TrainConfig:
     return config
 
 
-def _begun(run: Run, config: TrainConfig, clock: Clock, mine: Ranks) -> tuple[Trainer, str]:
+def _begun(
+    run: Run, config: TrainConfig, clock: Clock, mine: Ranks, listen: Listen
+) -> tuple[Trainer, str]:
     """A trainer of a new run, and its opening message."""
     training = build(config, mine)
     plan = make_plan(training, clock)
@@ -95,12 +99,14 @@ def _begun(run: Run, config: TrainConfig, clock: Clock, mine: Ranks) -> tuple[Tr
         training.task.save_tokenizer(run.tokenizer_folder)
     data = training.task.describe(plan.steps)
     opening = f"{run.path}: {training.num_parameters:,} parameters, {data}"
-    return Trainer(training, run, clock, plan), opening
+    return Trainer(training, run, clock, plan, listen), opening
 
 
-def _resumed(run: Run, config: TrainConfig, clock: Clock, mine: Ranks) -> tuple[Trainer, str]:
+def _resumed(
+    run: Run, config: TrainConfig, clock: Clock, mine: Ranks, listen: Listen
+) -> tuple[Trainer, str]:
     """A trainer at the newest checkpoint, and its opening message."""
-    trainer = Trainer(build(config, mine), run, clock)
+    trainer = Trainer(build(config, mine), run, clock, listen=listen)
     state, folder = trainer.state, run.tokenizer_folder
     if mine.is_first and not _holds_tokenizer(folder, trainer.training.task):
         trainer.training.task.save_tokenizer(folder)
@@ -139,7 +145,7 @@ def _new_run(config: TrainConfig, mine: Ranks) -> Run:
     return Run(mine.agree_on(path))
 
 
-def _anchored(config: TrainConfig) -> TrainConfig:
+def anchored(config: TrainConfig) -> TrainConfig:
     """The config with absolute paths, so that a run can be resumed from anywhere."""
     data = config.data
 

@@ -1,0 +1,112 @@
+"""`trafo experiment`: run the arms, sweeps and seeds of a file, and report what they show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional, arg
+
+from trafo.cli.tokenizer.arguments import OptionalPath
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from trafo.experiment.plan import PlannedRun
+    from trafo.experiment.predict import Prediction
+    from trafo.experiment.spec import Experiment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Run an experiment: every arm, sweep point and seed of a file, such as experiments/*.yaml.
+
+    Killed and started again, it continues: finished runs stay, interrupted ones resume. The report
+    is written into the experiment's folder.
+    """
+
+    file: Annotated[Positional[Path], arg(metavar="FILE")]
+    """experiment file"""
+    text: Annotated[Positional[tuple[str, ...]], arg(metavar="TEXT ...")] = ()
+    """text to train on, instead of that in the file"""
+    out: OptionalPath = None
+    """folder of the runs and the report; None: runs/ and the name of the file"""
+    jobs: int | None = None
+    """runs at a time, which share the cores; None: one per core, if memory has room"""
+    dry_run: bool = False
+    """list the runs with their predicted time and memory, and do not run them"""
+
+
+def run(options: Options) -> None:
+    """Plan and show the plan, or run and report."""
+    from trafo.errors import require_at_least
+    from trafo.experiment.spec import read_experiment
+
+    require_at_least(1, jobs=options.jobs)
+    experiment = read_experiment(options.file, options.text)
+    folder = options.out or Path("runs") / experiment.name
+    if options.dry_run:
+        _show_plan(experiment, folder, options.jobs)
+    else:
+        _run(experiment, folder, options.jobs)
+
+
+def _run(experiment: Experiment, folder: Path, jobs: int | None) -> None:
+    from trafo.experiment.report.content import Sentences, verdicts
+    from trafo.experiment.report.write import PAGE
+    from trafo.experiment.start import run_experiment
+    from trafo.runtime.commands import command
+    from trafo.runtime.console import show
+
+    findings = run_experiment(experiment, folder, jobs)
+    for line in verdicts(findings.summary):
+        show(f"- {line}")
+    for block in findings.extra:
+        if isinstance(block, Sentences):
+            show(*(f"- {line}" for line in block.lines))
+    show(f"report    {folder / PAGE}")
+    show(f"runs      {command('runs', folder)}, tensorboard --logdir {folder}")
+
+
+def _show_plan(experiment: Experiment, folder: Path, jobs: int | None) -> None:
+    from trafo.experiment.execute import refuse_other_runs
+    from trafo.experiment.plan import plan_runs
+    from trafo.experiment.predict import predict, total_seconds
+    from trafo.experiment.result import read_result
+    from trafo.experiment.start import share_machine
+    from trafo.runtime.console import show
+    from trafo.runtime.sizes import format_duration
+
+    runs = plan_runs(experiment, folder)
+    refuse_other_runs(runs)
+    share = share_machine(runs, jobs)
+    predictions = predict(runs, share.threads)
+    show(_table(runs, predictions))
+    waiting = [run for run in runs if read_result(run.folder) is None]
+    seconds = total_seconds([predictions[run.name].seconds for run in waiting], share.jobs)
+    done = f", {len(runs) - len(waiting)} of them done" if len(waiting) < len(runs) else ""
+    show(
+        f"{len(runs)} runs{done}; {share.jobs} at a time with {share.threads} "
+        f"{'thread' if share.threads == 1 else 'threads'} each: about {format_duration(seconds)}"
+    )
+
+
+def _table(runs: list[PlannedRun], predictions: dict[str, Prediction]) -> Table:
+    from trafo.experiment.plan import num_parameters, tokens_per_step
+    from trafo.runtime.sizes import format_duration, format_size
+    from trafo.runtime.tables import plain_table
+
+    table = plain_table("lrrrrr", ("run", "parameters", "steps", "tokens", "time", "memory"))
+    for run in runs:
+        config, predicted = run.config, predictions[run.name]
+        by_clock = config.budget is not None
+        table.add_row(
+            run.name,
+            f"{num_parameters(config):,}",
+            "-" if by_clock else f"{config.steps:,}",
+            "-" if by_clock else f"{config.steps * tokens_per_step(config):,}",
+            format_duration(predicted.seconds),
+            format_size(predicted.memory),
+        )
+    return table

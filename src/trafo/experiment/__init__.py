@@ -1,0 +1,50 @@
+"""Experiments: one file describes arms, sweeps and seeds; out come runs, and what they show.
+
+Read spec (what a file says), plan (its runs), execute and worker (how they are made), statistics,
+summary, and report. The package can be called: `trafo.experiment("question.yaml", "text.txt")` does
+what `trafo experiment` does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trafo.experiment.start import Findings
+
+
+class _Callable(ModuleType):
+    """The function `trafo.experiment` and the package `trafo.experiment` share their name."""
+
+    def __call__(
+        self,
+        asked: str | PathLike[str] | Mapping[str, Any],
+        text: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
+        *,
+        out: str | PathLike[str] | None = None,
+        jobs: int | None = None,
+    ) -> Findings:
+        """Run an experiment: a YAML file, or the same as a dictionary; and return its findings.
+
+        `trafo.experiment({"base": {"steps": 300}, "arms": {"pre": {}, "post": {...}}, "seeds": 3},
+        "stories.txt", out="runs/norms").records` is a table that pandas reads.
+        """
+        from trafo.experiment.spec import make_experiment, read_experiment
+        from trafo.experiment.start import run_experiment
+
+        texts = (text,) if isinstance(text, str | PathLike) else tuple(text)
+        paths = tuple(map(str, texts))
+        if isinstance(asked, Mapping):
+            name = Path("experiment" if out is None else out).name
+            experiment = make_experiment(asked, name, paths)
+        else:
+            experiment = read_experiment(Path(asked), paths)
+        return run_experiment(experiment, Path(out or Path("runs") / experiment.name), jobs)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -1,0 +1,247 @@
+"""Make the runs of an experiment, several at a time, each in a process with its own threads.
+
+Killed and started again, finished runs stay and interrupted ones resume. A run that fails does not
+stop the others; it is told at the end, and tried again the next time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import yaml  # type: ignore[import-untyped]
+
+from trafo.config import to_yaml
+from trafo.data.prepare import DataConfig
+from trafo.errors import StorageError, TrafoError
+from trafo.experiment.plan import PlannedRun
+from trafo.experiment.result import read_result
+from trafo.experiment.spec import Problems
+from trafo.train.build import make_task
+from trafo.train.config import TrainConfig
+from trafo.train.distributed import ranks
+from trafo.train.language import LanguageModelling, check_fit
+from trafo.train.run import Run
+
+_LOOK_EVERY = 0.2
+_PATIENCE = 60.0
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class Display(Protocol):
+    """Shows how far the runs are."""
+
+    def update(self, active: Sequence[PlannedRun]) -> None:
+        """Called a few times a second, with the runs that are being made."""
+
+    def ended(self, run: PlannedRun, problem: str | None) -> None:
+        """A run has ended, with its result or with a problem."""
+
+
+class Worker:
+    """A process that makes runs, one at a time; see `worker.py`."""
+
+    def __init__(self, threads: int) -> None:
+        self.run: PlannedRun | None = None
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "trafo.experiment.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=os.environ | dict.fromkeys(_THREADS, str(threads)),
+            start_new_session=True,  # Ctrl-C comes to us, and we stop them
+        )
+
+    def start(self, run: PlannedRun, pause_at: int | None) -> None:
+        """Begin a run, or resume it."""
+        assert self._process.stdin is not None
+        self.run = run
+        task = {"config": to_yaml(run.config), "pause_at": pause_at}
+        with suppress(BrokenPipeError):  # it has died, and `ended` will say so
+            self._process.stdin.write(json.dumps(task) + "\n")
+            self._process.stdin.flush()
+
+    def ended(self) -> str | None:
+        """How the run has ended: "" if well, else what went wrong; None while it is being made."""
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], 0)[0]:
+            return None
+        line = self._process.stdout.readline()
+        if not line:
+            return f"its process died with exit code {self._process.wait()}"
+        answer = json.loads(line)
+        code, said = answer["code"], answer["said"]
+        if code < 0:
+            return f"killed by {signal.Signals(-code).name}, perhaps for lack of memory"
+        return str(said) or (f"exit code {code}" if code else "")
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can take another run."""
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        """Ask it to save and end."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGTERM)
+
+    def close(self) -> None:
+        """Wait until it has ended; kill it if that takes too long."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._process.stdout.close()
+
+
+@dataclass
+class Executor:
+    """Makes runs, `jobs` at a time with `threads` each."""
+
+    jobs: int
+    threads: int
+    display: Display
+    problems: list[str] = field(default_factory=list)
+
+    def make(self, runs: Sequence[PlannedRun], pause_at: dict[str, int] | None = None) -> None:
+        """Make those that are not done; with `pause_at`, up to a step."""
+        waiting = deque(run for run in runs if read_result(run.folder) is None)
+        workers: list[Worker] = []
+        with _interruptible():
+            try:
+                while waiting or workers:
+                    while waiting and len(workers) < self.jobs:
+                        workers.append(Worker(self.threads))
+                        self._give(workers[-1], waiting, pause_at or {})
+                    self.display.update([worker.run for worker in workers if worker.run])
+                    time.sleep(_LOOK_EVERY)
+                    for worker in [*workers]:
+                        if self._has_ended(worker) and not (
+                            worker.is_alive and self._give(worker, waiting, pause_at or {})
+                        ):
+                            workers.remove(worker)
+                            worker.close()
+            finally:
+                for worker in workers:
+                    worker.stop()
+                for worker in workers:
+                    worker.close()
+
+    def _give(self, worker: Worker, waiting: deque[PlannedRun], pause_at: dict[str, int]) -> bool:
+        """Give it the next run; False if there is none."""
+        if not waiting:
+            return False
+        run = waiting.popleft()
+        worker.start(run, pause_at.get(run.name))
+        return True
+
+    def _has_ended(self, worker: Worker) -> bool:
+        problem, run = worker.ended(), worker.run
+        if problem is None:
+            return False
+        assert run is not None
+        if problem:
+            self.problems.append(f"{run.name}: {problem}")
+        self.display.ended(run, problem or None)
+        return True
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM, too, is a KeyboardInterrupt: the runs are stopped on the way out."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def prepare_data(runs: Sequence[PlannedRun]) -> None:
+    """Make tokenizers and token files once, and check that every run suits them."""
+    problems = Problems()
+    tasks: dict[object, object] = {}
+    for run in runs:
+        config = run.config
+        key = _data_of(config)
+        with problems.noted(run.cell), ranks() as mine:
+            if key not in tasks:
+                tasks[key] = make_task(config, mine)
+            task = tasks[key]
+            if isinstance(task, LanguageModelling):
+                check_fit(config, task.data, 1)
+    problems.raise_if_any()
+
+
+def _data_of(config: TrainConfig) -> tuple[object, ...]:
+    """What decides on tokenizer and token file."""
+    data: DataConfig = config.data
+    sources = (config.text, config.pairs, config.validation, data)
+    if config.translates:
+        return (*sources, config.translation, config.model_config)
+    return (*sources, config.language_model.vocab_size)
+
+
+def refuse_other_runs(runs: Sequence[PlannedRun]) -> None:
+    """Raise if a folder holds a run with other settings than those it should have now."""
+    problems = Problems()
+    for run in runs:
+        file = Run(run.folder).config_file
+        if file.is_file():
+            with problems.noted(run.name):
+                _refuse_other(run, yaml.safe_load(file.read_text(encoding="utf-8")))
+    problems.raise_if_any()
+
+
+def _refuse_other(run: PlannedRun, had: dict[str, Any]) -> None:
+    wanted = yaml.safe_load(to_yaml(run.config))
+    key = _first_difference(had, wanted)
+    if key is not None:
+        raise StorageError(
+            f"was begun with another {key}",
+            where=str(run.folder),
+            hint="choose another --out, or delete the folder",
+        )
+
+
+def _first_difference(had: dict[str, Any], wanted: dict[str, Any], prefix: str = "") -> str | None:
+    """The key of a setting that both have with different values; the machine does not matter."""
+    for name, value in wanted.items():
+        key = prefix + name
+        if name not in had or key in ("machine", "out"):
+            continue
+        if isinstance(value, dict) and isinstance(had[name], dict):
+            if (inner := _first_difference(had[name], value, f"{key}.")) is not None:
+                return inner
+        elif had[name] != value:
+            return key
+    return None
+
+
+def raise_problems(problems: list[str]) -> None:
+    """One error with a line for each run that failed."""
+    if problems:
+        raise TrafoError("\n".join([f"{len(problems)} of the runs failed:", *problems]))

@@ -1,0 +1,119 @@
+"""What runs will take: time from a few real steps, memory from the accounting."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from trafo.account import Workload, account, memory
+from trafo.account.passes import loss
+from trafo.experiment.plan import PlannedRun, tokens_per_step
+from trafo.fast import accelerate
+from trafo.models import build_model
+from trafo.optim.config import OptimizerConfig, build_optimizers
+from trafo.runtime.progress import progress
+from trafo.runtime.sizes import parse_duration
+from trafo.train.config import TrainConfig
+
+_START = 4.0  # seconds: Python, torch, data
+_TRIAL_SECONDS, _MOST_TRIALS = 0.5, 10
+_FORWARD_COST = 1 / 3  # of a training step
+_SENTENCE = 32  # tokens, about
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Of one run."""
+
+    seconds: float
+    memory: int
+    """peak, in bytes, above those of the program"""
+
+
+def predict(runs: Sequence[PlannedRun], threads: int) -> dict[str, Prediction]:
+    """By the name of each run; a few steps of each kind are timed, on random tokens."""
+    by_kind: dict[TrainConfig, tuple[float, int]] = {}
+    kinds = {run.name: _kind(run.config) for run in runs}
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        distinct = list(dict.fromkeys(kinds.values()))
+        with progress("timing steps", total=len(distinct), unit="arms") as bar:
+            for config in distinct:
+                by_kind[config] = _seconds_per_step(config), predicted_memory(config)
+                bar.advance()
+    finally:
+        torch.set_num_threads(before)
+    return {run.name: _prediction(run.config, *by_kind[kinds[run.name]]) for run in runs}
+
+
+def total_seconds(seconds: Sequence[float], jobs: int) -> float:
+    """Until all are done, `jobs` at a time, each begun when another ends."""
+    ends = [0.0] * max(1, jobs)
+    heapq.heapify(ends)
+    for each in seconds:
+        heapq.heapreplace(ends, ends[0] + each)
+    return max(ends)
+
+
+def _kind(config: TrainConfig) -> TrainConfig:
+    """What decides on the cost of a step."""
+    return TrainConfig(
+        batch_size=config.batch_size,
+        accumulate=config.accumulate,
+        context_length=config.context_length,
+        architecture=config.architecture,
+        model=config.model,
+        gpt2=config.gpt2,
+        encoder_decoder=config.encoder_decoder,
+        recurrent=config.recurrent,
+        translation=config.translation,
+        optimizer=OptimizerConfig(name=config.optimizer.name),
+        machine=config.machine,
+    )
+
+
+def _workload(config: TrainConfig) -> Workload:
+    if config.translates:
+        seq = min(_SENTENCE, config.seq)
+        rows = config.translation.batch_tokens // (seq * config.accumulate)
+        return Workload(seq=seq, batch_size=max(1, rows))
+    return Workload(seq=config.seq, batch_size=config.batch_size // config.accumulate)
+
+
+def predicted_memory(config: TrainConfig) -> int:
+    """Peak memory of a training step, in bytes, by the accounting."""
+    result = account(config.model_config, _workload(config))
+    return memory(result, config.optimizer.name, accumulating=config.accumulate > 1).peak
+
+
+def _prediction(config: TrainConfig, per_step: float, peak: int) -> Prediction:
+    if config.budget is not None:
+        return Prediction(_START + parse_duration(config.budget), peak)
+    validations = config.steps // (config.watch.evaluate_every or config.steps)
+    measured = validations * (config.watch.evaluate_tokens or 0) / tokens_per_step(config)
+    return Prediction(_START + per_step * (config.steps + _FORWARD_COST * measured), peak)
+
+
+def _seconds_per_step(config: TrainConfig) -> float:
+    """The fastest of a few: the others were disturbed."""
+    work = _workload(config)
+    model: Any = build_model(config.model_config)
+    if config.machine.fast:
+        accelerate(model)
+    optimizers = build_optimizers(model.train(), config.optimizer)
+    times: list[float] = []
+    end = perf_counter() + _TRIAL_SECONDS
+    while len(times) < 2 or (perf_counter() < end and len(times) < _MOST_TRIALS):
+        start = perf_counter()
+        loss(model, work).backward()  # type: ignore[no-untyped-call]
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        times.append(perf_counter() - start)
+    return config.accumulate * min(times)

@@ -1,0 +1,171 @@
+"""Run an experiment: plan, check, make the runs, report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from trafo.errors import require
+from trafo.experiment.execute import Executor, prepare_data, raise_problems, refuse_other_runs
+from trafo.experiment.halving import make_with_halving
+from trafo.experiment.live import Watch
+from trafo.experiment.plan import PlannedRun, plan_runs, tokens_per_step
+from trafo.experiment.predict import predicted_memory
+from trafo.experiment.report.content import Block
+from trafo.experiment.result import read_result
+from trafo.experiment.spec import Experiment, Halving
+from trafo.experiment.summary import Summary, records, summarize
+from trafo.runtime.atomic import storage_errors
+from trafo.runtime.lock import lock
+from trafo.runtime.memory import available_memory
+from trafo.runtime.sizes import format_size, parse_duration
+from trafo.train.config import TrainConfig
+from trafo.train.machine import default_device
+
+_LOCK = ".lock"
+_PROGRAM = 400_000_000  # bytes that Python and torch take in every process
+
+
+@dataclass(frozen=True)
+class Share:
+    """How the machine is shared: runs at a time, and CPU threads of each."""
+
+    jobs: int
+    threads: int
+
+
+def share_machine(runs: Sequence[PlannedRun], jobs: int | None = None) -> Share:
+    """One run per core, unless memory is short or there is a GPU; see docs/log.md for why.
+
+    Small matrices keep one core busy but not two, so runs side by side finish sooner. Threads of
+    one run must not wait for those of another: each has its own cores.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = cores or 1
+    configs = [run.config for run in runs]
+    if jobs is None:
+        on_cpu = all((c.machine.device or default_device()) == "cpu" for c in configs)
+        jobs = min(cores, len(runs), _that_fit(configs)) if on_cpu else 1
+    return Share(jobs, max(1, cores // jobs))
+
+
+def _that_fit(configs: Sequence[TrainConfig]) -> int:
+    """Runs at a time that memory has room for; an error if not even one."""
+    free = available_memory()
+    if free is None:
+        return len(configs)
+    peak, config = max(
+        ((predicted_memory(c), c) for c in _distinct(configs)), key=lambda pair: pair[0]
+    )
+    what = f"a run needs {format_size(peak + _PROGRAM)} of memory, {format_size(free)} are free"
+    require(peak + _PROGRAM <= free, what, f"its batch_size is {config.batch_size}")
+    return max(1, int(free / (peak + _PROGRAM)))
+
+
+def _distinct(configs: Sequence[TrainConfig]) -> list[TrainConfig]:
+    return list(dict.fromkeys(replace(config, seed=0, out=None) for config in configs))
+
+
+def pinned(runs: Sequence[PlannedRun], threads: int) -> list[PlannedRun]:
+    """With the number of threads in the config, unless it has one already."""
+
+    def pin(config: TrainConfig) -> TrainConfig:
+        number = config.machine.threads or threads
+        return replace(config, machine=replace(config.machine, threads=number))
+
+    return [replace(run, config=pin(run.config)) for run in runs]
+
+
+def make_runs(
+    experiment: Experiment, folder: Path, jobs: int | None = None, *, quiet: bool = False
+) -> list[PlannedRun]:
+    """Make all runs of the experiment that are not done yet; returns all of them."""
+    runs = plan_runs(experiment, folder)
+    refuse_other_runs(runs)
+    prepare_data(runs)
+    with _held(folder):
+        return _make(runs, experiment.halving, jobs, quiet=quiet)
+
+
+def _make(
+    runs: Sequence[PlannedRun], halving: Halving | None, jobs: int | None, *, quiet: bool
+) -> list[PlannedRun]:
+    share = share_machine(runs, jobs)
+    runs = pinned(runs, share.threads)
+    watch = Watch(runs, {run.name: _work(run.config) for run in runs}, quiet=quiet)
+    executor = Executor(share.jobs, share.threads, watch)
+    with watch.shown():
+        if halving is None:
+            executor.make(runs)
+        else:
+            make_with_halving(executor, runs, halving)
+    raise_problems(executor.problems)
+    return runs
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The runs of an experiment, what they show, and the folder with the report."""
+
+    folder: Path
+    runs: list[PlannedRun]
+    summary: Summary
+    extra: list[Block] = field(default_factory=list)
+    """the part of the report on the scaling law"""
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """One row for each run: `pandas.DataFrame(findings.records)`; also in results.csv."""
+        return records(self.runs)
+
+    def __repr__(self) -> str:
+        return f"Findings({str(self.folder)!r}, {len(self.runs)} runs)"
+
+
+def run_experiment(
+    experiment: Experiment, folder: Path, jobs: int | None = None, *, quiet: bool = False
+) -> Findings:
+    """Make the runs that are not done yet, and write the report."""
+    from trafo.experiment.extrapolate import Extrapolation, finished
+    from trafo.experiment.report.write import write_report
+
+    runs = make_runs(experiment, folder, jobs, quiet=quiet)
+    summary = summarize(experiment, runs)
+    blocks: list[Block] = []
+    if experiment.scaling is not None:
+        law = Extrapolation(experiment.scaling, finished(runs))
+        larger = law.larger(folder)
+        refuse_other_runs([larger])
+        with _held(folder):
+            (larger,) = _make([larger], None, jobs, quiet=quiet)
+        blocks = law.blocks(larger, read_result(larger.folder))
+        runs = [*runs, larger]
+    write_report(summary, runs, folder, blocks)
+    return Findings(folder, runs, summary, blocks)
+
+
+def _work(config: TrainConfig) -> float:
+    """What a run takes, relative to the others."""
+    if config.budget is not None:
+        return parse_duration(config.budget)
+    per_token = 1.0
+    if not config.translates:
+        from trafo.account import training_flops
+
+        per_token = training_flops(config.language_model, config.seq) / config.seq
+    return config.steps * tokens_per_step(config) * per_token
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Keep other processes from running the same experiment."""
+    with storage_errors(folder, "making the folder"):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / _LOCK).open("ab")
+    with file:
+        lock(file, folder)
+        yield
