@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 from trafo.checkpoint.bundle import load_bundle
+from trafo.cli.demo import _prompts_from
 from trafo.cli.main import main
 from trafo.tokenizer import Tokenizer, train_bpe
 from trafo.train.metrics import read_metrics
@@ -45,7 +46,11 @@ def test_from_text_to_a_model_that_writes(line, tmp_path, capsys):
     for step in ("1/4  text", "2/4  tokenizer", "3/4  tokens", "4/4  model"):
         assert step in shown
     assert "bits per byte" in shown
-    assert "The model writes:" in shown
+    # Prompts are the beginnings of lines of the text.
+    samples = shown.partition("The model writes:")[2].partition("What next:")[0]
+    assert "\n    def add(a, b):" not in samples  # two words: too short for a prompt
+    assert "\n    return a +" in samples
+    assert "--prompt 'return a +'" in shown
     run = tmp_path / "de mo" / "model"
     losses = [r["loss"] for r in read_metrics(run / "metrics.jsonl") if r["kind"] == "validation"]
     assert losses[-1] < losses[0]
@@ -98,3 +103,12 @@ def test_the_built_in_corpus(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert re.search(r"1/4  text\s+1?\d\.\d+ MB", shown)
     assert "The model writes:" in shown
+
+
+def test_prompts_come_from_all_over_the_text(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("\n".join(f"{i} bottles of beer on the wall\n\nshort" for i in range(30)))
+    prompts = _prompts_from(path)
+    assert prompts == ["0 bottles of", "10 bottles of", "20 bottles of"]
+    path.write_text("one\ntwo")
+    assert _prompts_from(path) == ["The"]

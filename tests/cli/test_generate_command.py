@@ -1,15 +1,21 @@
 """`trafo generate` and `trafo eval` on a folder with a tiny model."""
 
+import io
 import json
 import math
+import os
 import subprocess
 import sys
+import time
+from threading import Thread
 
 import pytest
 import torch
 
 from trafo.checkpoint.bundle import load_bundle
 from trafo.checkpoint.convert import save_hugging_face
+from trafo.cli.main import main
+from trafo.cli.tokenizer import pipes
 from trafo.evaluate.evaluation import evaluate_ids
 from trafo.evaluate.text_bytes import byte_lengths
 from trafo.generate import GenerationConfig, generate
@@ -163,3 +169,54 @@ assert "torch" not in sys.modules
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "--kernel" in done.stdout
+
+
+def test_a_prompt_from_a_pipe(trafo, folder, monkeypatch):
+    for piped, prompt in (("größer\n", "größer"), ("a\n\n", "a\n"), ("", "")):
+        stdin = io.TextIOWrapper(io.BytesIO(piped.encode()), encoding="utf-8")
+        monkeypatch.setattr(sys, "stdin", stdin)
+        code, out, _ = trafo("generate", "--max-new-tokens", 4)
+        (done,) = expected(folder, [prompt], max_new_tokens=4)
+        assert (code, out) == (0, f"{prompt}{done.text}\n")
+
+
+def test_a_slow_pipe_is_waited_for_aloud(trafo, monkeypatch):
+    read, write = os.pipe()
+    monkeypatch.setattr(pipes, "_SECONDS_TO_WAIT", 0.0)
+    writer = Thread(target=lambda: (time.sleep(0.2), os.write(write, b"Hi"), os.close(write)))
+    writer.start()
+    with os.fdopen(read, encoding="utf-8") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        code, out, err = trafo("generate", "--max-new-tokens", 1)
+    writer.join()
+    assert code == 0
+    assert out.startswith("Hi")
+    assert err.startswith("waiting for the prompt on standard input")
+
+
+def test_the_latest_run_unless_one_is_named(trafo, folder, tmp_path, monkeypatch, capfdbinary):
+    monkeypatch.chdir(tmp_path)
+    assert main(["generate", "--prompt", "Hi"]) == 2
+    assert b"runs/latest: no such run; `trafo runs`" in capfdbinary.readouterr().err
+    (done,) = expected(folder, ["Hi"], max_new_tokens=3)
+    for latest, argv in ((folder, []), (tmp_path, [str(folder)])):
+        (tmp_path / "runs").mkdir(exist_ok=True)
+        (tmp_path / "runs" / "latest").unlink(missing_ok=True)
+        (tmp_path / "runs" / "latest").symlink_to(latest)
+        assert main(["generate", "--max-new-tokens", "3", "--prompt", "Hi", *argv]) == 0
+        assert capfdbinary.readouterr().out.decode() == f"Hi{done.text}\n"
+
+
+def test_a_chat_goes_on_from_what_both_have_written(trafo, folder, monkeypatch):
+    lines = ["Hi", "", "/new", "größer"]
+    stdin = io.TextIOWrapper(io.BytesIO("\n".join(lines).encode()), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdin", stdin)
+    code, out, err = trafo("chat", "--max-new-tokens", 4, "--ignore-end", "--stop", "\n")
+    assert code == 0
+    settings = {"max_new_tokens": 4, "temperature": 0.8, "ignore_end": True, "stop": ("\n",)}
+    (first,) = expected(folder, ["Hi"], seed=0, **settings)
+    (second,) = expected(folder, ["Hi" + first.text], seed=1, **settings)
+    (third,) = expected(folder, ["größer"], seed=3, **settings)
+    assert out == f"{first.text}\n{second.text}\n{third.text}\n"
+    assert "Ctrl-D" in err
+    assert trafo("chat", "--num-samples", 2)[0] == 2

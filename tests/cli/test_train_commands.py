@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -229,41 +230,34 @@ def test_two_cannot_train_in_one_folder(trained: Path, capsys: pytest.CaptureFix
         assert "runs/mine" in refusal(["resume", "runs/mine", "--quiet"], capsys)
 
 
-def test_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["runs"]) == 0
-    assert "no runs in runs yet" in capsys.readouterr().err
-    assert main(TRAIN) == 0
-    assert main([*TRAIN, "--out", "runs/other", "--steps", "2"]) == 0
-    capsys.readouterr()
-    assert main(["runs", "--json"]) == 0
-    rows = {row["run"]: row for row in json.loads(capsys.readouterr().out)}
-    assert {name: row["step"] for name, row in rows.items()} == {"runs/mine": 4, "runs/other": 2}
-    last = [
-        json.loads(line) for line in (here / "runs/mine/metrics.jsonl").read_text().split("\n")[:-1]
-    ]
-    assert rows["runs/mine"]["validation_loss"] == last[-1]["loss"]
-    assert main(["runs"]) == 0
-    shown = capsys.readouterr().out
-    assert f"{last[-1]['loss']:.3f}" in shown
-    assert shown.index("runs/other") < shown.index("runs/mine")  # the newest first
+def test_help_of_resume_with_and_without_a_run(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for argv, steps in ((["--help"], 1000), (["runs/mine", "--help"], 4)):
+        assert main(["resume", *argv]) == 0
+        shown = " ".join(re.sub("[│╭╮╰╯─]", " ", capsys.readouterr().out).split())
+        assert "usage: trafo resume RUN [-h]" in shown
+        assert "Resume RUN from its newest checkpoint" in shown
+        assert f"as many as fit into it (default: {steps})" in shown
 
 
-def test_plot(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "runs/latest: no such run" in refusal(["plot"], capsys)
-    for out in ("runs/mine", "runs/other"):
-        assert main([*TRAIN, "--out", out]) == 0
-    (here / "runs" / "mine" / "loss.png").unlink()
-    capsys.readouterr()
-    assert main(["plot", "runs/mine"]) == 0
-    assert capsys.readouterr().out == "runs/mine/loss.png\n"
-    assert main(["plot", "runs/mine", "runs/other"]) == 0
-    assert main(["plot", "runs/mine", "runs/other", "--out", "both.png"]) == 0
-    for name in ("runs/mine/loss.png", "runs.png", "both.png"):
-        assert (here / name).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-    (here / "runs" / "mine" / "metrics.jsonl").write_text("")
-    assert "nothing to plot" in refusal(["plot", "runs/mine"], capsys)
-    (here / "runs" / "mine" / "metrics.jsonl").unlink()
-    assert "nothing to plot" in refusal(["plot", "runs/mine"], capsys)
+@pytest.mark.parametrize(
+    ("flag", "right"), [("--lr", "--optimizer.lr"), ("--d-model", "--model.d-model")]
+)
+def test_a_flag_without_its_branch_is_answered_with_the_whole_name(
+    here: Path, capsys: pytest.CaptureFixture[str], flag: str, right: str
+) -> None:
+    said = refusal(["train", "text.txt", flag, "3"], capsys)
+    assert said == f"error: unknown flag {flag}; did you mean {right}?\n"
+
+
+def test_fields_and_invalid_utf8_are_read_as_by_the_tokenizer(here: Path) -> None:
+    (here / "a.jsonl").write_bytes(json.dumps({"body": TEXT}).encode() + b"\n")
+    (here / "a.txt").write_bytes(TEXT.encode() + b"\xff")
+    assert main([*TRAIN, "a.jsonl", "--field", "body", "--out", "runs/json"]) == 0
+    assert main([*TRAIN, "a.txt", "--errors", "replace", "--out", "runs/invalid"]) == 0
+    config = (here / "runs/json/config.yaml").read_text()
+    assert "field: body" in config
 
 
 def test_verify_resume_refuses_nonsense(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,7 +40,8 @@ def kind_of(path: Path) -> Kind:
     if kind is not None:
         return kind
     if not path.exists():
-        raise InputError("no such run", where=str(path), hint="`trafo runs` lists the runs")
+        hint = "`trafo runs` lists the runs, `trafo train TEXT` makes one"
+        raise InputError("no such run", where=str(path), hint=hint)
     raise InputError(
         "not a run, a checkpoint, a Hugging Face folder, a GGUF file or a llama2.c file",
         where=str(path),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trafo.cli.generate import RunPath
+from trafo.cli.generate import LATEST, RunPath
 from trafo.errors import require_at_least
 
 
@@ -15,7 +15,7 @@ class Options:
     The run is then used with the average; `trafo resume` continues from the newest checkpoint.
     """
 
-    run: RunPath
+    run: RunPath = LATEST
     """the folder of a run"""
     last: int = 5
     """number of checkpoints to average; a run keeps checkpoint.keep of them"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from trafo.train.config import TrainConfig
 
 _PROMPTS = ("def", "class", "The")
+_PROMPT = "def parse("
+_LOOK_AT, _PROMPT_WORDS = 100_000, 3  # of a user's own text: characters; words of a prompt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +81,10 @@ def run(options: Options) -> int:
         f"{config.language_model.num_layers} layers of {config.language_model.d_model}",
         model.path,
     )
-    _show_samples(model.path)
+    prompts = _PROMPTS if options.text is None else _prompts_from(text)
+    _show_samples(model.path, prompts)
     show("\nWhat next:")
-    for line in _next(model.path, text):
+    for line in _next(model.path, text, _PROMPT if options.text is None else prompts[0]):
         show(line)
     return 0
 
@@ -112,7 +115,17 @@ def _config(options: Options, text: Path) -> TrainConfig:
     return config
 
 
-def _show_samples(run: Path) -> None:
+def _prompts_from(text: Path) -> list[str]:
+    """The first words of a few lines, spread over the beginning of the text."""
+    from trafo.tokenizer import open_inputs
+
+    lines = open_inputs(text).first_characters(_LOOK_AT).splitlines()
+    long = [words for line in lines if len(words := line.split()) > _PROMPT_WORDS] or [["The"]]
+    chosen = long[:: -(-len(long) // len(_PROMPTS))]
+    return list(dict.fromkeys(" ".join(words[:_PROMPT_WORDS]) for words in chosen))
+
+
+def _show_samples(run: Path, prompts: Sequence[str]) -> None:
     """Samples from the model, for a few typical prompts."""
     from trafo.checkpoint.bundle import load_bundle
     from trafo.generate import GenerationConfig, generate
@@ -121,9 +134,8 @@ def _show_samples(run: Path) -> None:
     bundle = load_bundle(run)
     config = GenerationConfig(max_new_tokens=80, temperature=0.7, top_p=0.95)
     show("\nThe model writes:")
-    for prompt, done in zip(
-        _PROMPTS, generate(bundle.model, bundle.tokenizer, list(_PROMPTS), config), strict=True
-    ):
+    found = generate(bundle.model, bundle.tokenizer, prompts, config)
+    for prompt, done in zip(prompts, found, strict=True):
         show("\n" + _indented(prompt + done.text))
 
 
@@ -131,13 +143,13 @@ def _indented(text: str) -> str:
     return "\n".join("    " + line for line in text.rstrip().splitlines())
 
 
-def _next(run: Path, text: Path) -> Iterator[str]:
+def _next(run: Path, text: Path, prompt: str) -> Iterator[str]:
     """Commands that can be copied as they are."""
     from trafo.runtime.commands import command
 
     advice = {
         "generate text from your own prompt": command(
-            "generate", run, "--prompt", "def parse(", "--temperature", "0.8"
+            "generate", run, "--prompt", prompt, "--temperature", "0.8"
         ),
         "train for longer": command("resume", run, "--budget", "10m"),
         "see how text is split into tokens": command(

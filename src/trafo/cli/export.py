@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import arg
 
-from trafo.cli.generate import RunPath
+from trafo.cli.generate import LATEST, RunPath
 from trafo.errors import StorageError
 
 Format = Annotated[Literal["hf", "gguf", "llama2c"] | None, arg(metavar="hf|gguf|llama2c")]
@@ -21,7 +21,7 @@ class Options:
     The export is read back, and the largest difference of logits is stored in a parity file.
     """
 
-    run: RunPath
+    run: RunPath = LATEST
     """a run, one of its checkpoints, or another model that trafo reads"""
     out: Path
     """the folder (hf) or file to write"""

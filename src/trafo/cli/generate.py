@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from trafo.generate import Completion, Piece
 
 RunPath = Annotated[Positional[Path], arg(metavar="RUN")]
+LATEST = Path("runs/latest")
+"""the run that was trained last"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +30,11 @@ class Options(GenerationConfig):
     Several prompts or samples are generated as a batch and shown when they are done.
     """
 
-    run: RunPath
+    run: RunPath = LATEST
     """a run, one of its checkpoints, a Hugging Face folder, a GGUF or a llama2.c file"""
     prompt: Strings = ()
-    """prompts to complete; without one, the model starts a new document"""
+    """prompts to complete; without one, standard input if it is piped in, else the model starts a
+    new document"""
     prompts: OptionalPath = None
     """file of prompts, one per line"""
     top_k: OptionalInt = None
@@ -67,6 +70,7 @@ def run(options: Options) -> None:
     """Load, generate, show."""
     from trafo.checkpoint.bundle import load_bundle
 
+    options = _with_run(options)
     prompts = _prompts(options)
     bundle = load_bundle(options.run, best=options.best, fast=options.kernel != "readable")
     start = perf_counter()
@@ -80,9 +84,17 @@ def run(options: Options) -> None:
     _say_speed(num_tokens, perf_counter() - start)
 
 
+def _with_run(options: Options) -> Options:
+    """`--prompt a b RUN`: a run after the prompts looks like one of them."""
+    *prompts, last = options.prompt or ("",)
+    if options.run == LATEST and prompts and Path(last).exists():
+        return replace(options, prompt=tuple(prompts), run=Path(last))
+    return options
+
+
 def _prompts(options: Options) -> list[str]:
     if options.prompts is None:
-        return list(options.prompt) or [""]
+        return list(options.prompt) or [_piped()]
     try:
         lines = options.prompts.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
@@ -96,21 +108,31 @@ def _prompts(options: Options) -> list[str]:
     return prompts
 
 
+def _piped() -> str:
+    """The text on standard input, without the line end that `echo` adds; empty on a terminal."""
+    from trafo.cli.tokenizer.pipes import is_interactive, stdin_text, wait_for_stdin
+
+    if is_interactive():
+        return ""
+    wait_for_stdin("the prompt")
+    return "".join(stdin_text()).removesuffix("\n")
+
+
 def _show_stream(bundle: Bundle, prompt: str, options: Options) -> int:
     """Print the text as it is generated; returns the number of tokens."""
     from trafo.generate import stream
 
     num_tokens = 0
     pieces = stream(bundle.model, bundle.tokenizer, [prompt], options.config())
-    _write(prompt if options.echo else "")
+    write(prompt if options.echo else "")
     for piece in pieces:
         num_tokens += piece.token is not None
-        _write(piece.text)
-    _write("\n")
+        write(piece.text)
+    write("\n")
     return num_tokens
 
 
-def _write(text: str) -> None:
+def write(text: str) -> None:
     """Write to stdout at once, always as UTF-8."""
     import sys
 
@@ -141,15 +163,15 @@ def _show_texts(prompts: list[str], completions: list[Completion], options: Opti
     for done in completions:
         which = [f"prompt {done.prompt + 1}"] if len(prompts) > 1 else []
         which += [f"sample {done.sample + 1}"] if options.num_samples > 1 else []
-        _write(f"--- {', '.join(which)}\n")
-        _write((prompts[done.prompt] if options.echo else "") + done.text + "\n")
+        write(f"--- {', '.join(which)}\n")
+        write((prompts[done.prompt] if options.echo else "") + done.text + "\n")
 
 
 def _show_json(prompts: list[str], completions: list[Completion], options: Options) -> None:
     import json
 
     content = [_as_dict(prompts[done.prompt], done, options) for done in completions]
-    _write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def _as_dict(prompt: str, done: Completion, options: Options) -> dict[str, Any]:

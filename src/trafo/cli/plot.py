@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
 from trafo.cli.tokenizer.arguments import OptionalPath
 
+if TYPE_CHECKING:
+    from trafo.train.run import Run
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Plot loss curves by step and wall-clock time; for several runs, their validation losses."""
+    """Plot loss curves by step and wall-clock time; for several runs, their validation losses.
+
+    Of several paths, such as runs/*, those that are not runs are skipped.
+    """
 
     runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN ...")] = (Path("runs/latest"),)
     """folders of the runs"""
@@ -27,8 +34,27 @@ def run(options: Options) -> None:
     from trafo.train.curve import draw_curves
     from trafo.train.run import Run
 
-    runs = [Run.open(path) for path in options.runs]
+    runs = list(_distinct(options.runs)) or [Run.open(options.runs[0])]
     default = runs[0].curve_file if len(runs) == 1 else Path("runs.png")
     out = options.out or default
     draw_curves({str(run.path): run.metrics for run in runs}, out)
     show(str(out))
+
+
+def _distinct(paths: Sequence[Path]) -> Iterator[Run]:
+    """Each run once, though `runs/latest` is another name for one; what has no curve is named."""
+    from trafo.runtime.console import say
+    from trafo.train.run import Run
+
+    seen = set()
+    for path in sorted(paths, key=lambda path: path.is_symlink()):
+        run = Run(path)
+        if path.resolve() in seen:
+            continue
+        seen.add(path.resolve())
+        if not run.config_file.is_file() and len(paths) > 1:
+            say(f"skipped {path}: not a run")
+        elif len(paths) > 1 and not any(record["kind"] == "validation" for record in run.metrics):
+            say(f"skipped {path}: not validated yet")
+        else:
+            yield Run.open(path)

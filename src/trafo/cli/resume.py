@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from trafo.cli.train import finish
+from trafo.config import parse_flags
 from trafo.errors import require
-from trafo.train.config import TrainConfig as Options
+from trafo.train.config import TrainConfig
 from trafo.train.run import Run
 from trafo.train.start import resume
 
 __all__ = ["Options", "parse", "run"]
 
 
-def parse(arguments: list[str], prog: str) -> tuple[Run, Options]:
+@dataclass(frozen=True, kw_only=True)
+class Options(TrainConfig):
+    """Resume RUN from its newest checkpoint, to the same bits as if it had not been interrupted.
+
+    Flags change its settings: --steps 2000 or --budget 10m train for longer (both count from the
+    start of the run), --checkpoint.every and --watch flags apply from now on. Defaults are those of
+    the run: `trafo resume RUN --help` shows them.
+    """
+
+
+def parse(arguments: list[str], prog: str) -> tuple[Run, TrainConfig]:
     """RUN, then flags that change its config, such as `--steps 2000`."""
     is_named = bool(arguments) and not arguments[0].startswith("-")
+    if {"-h", "--help"} & set(arguments):
+        default = Options(**vars(Run.open(arguments[0]).read_config())) if is_named else None
+        parse_flags(Options, ["--help"], default=default, prog=f"{prog} RUN")
     require(is_named, f"`{prog}` needs a run", f"for example: {prog} runs/latest")
     run = Run.open(arguments[0])
     return run, run.read_config(arguments[1:], prog=f"{prog} RUN")
 
 
-def run(options: tuple[Run, Options]) -> int:
+def run(options: tuple[Run, TrainConfig]) -> int:
     """Resume, and print a summary."""
     run, config = options
     return finish(resume(run.path, config))

@@ -12,15 +12,20 @@ from tyro.conf import Positional, arg
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from trafo.train.config import TrainConfig
+    from trafo.train.run import Run
+
+_LONGEST_TEXT = 24
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """List runs, newest first: steps, losses, speed and time."""
+    """List runs, newest first: text, parameters, learning rate, steps, losses, speed and time."""
 
     folder: Annotated[Positional[Path], arg(metavar="FOLDER")] = Path("runs")
     """folder that holds the runs"""
     json: bool = False
-    """print JSON instead of a table"""
+    """print JSON instead of a table, with more facts"""
 
 
 def run(options: Options) -> None:
@@ -45,41 +50,76 @@ def _runs(folder: Path) -> list[Path]:
 
 
 def _row(path: Path) -> dict[str, Any]:
-    """The latest metrics of a run."""
+    """The settings and the latest metrics of a run."""
     from trafo.train.run import Run
 
     run = Run(path)
-    train = next((record for record in reversed(run.metrics) if record["kind"] == "train"), {})
-    validation = run.measured or {}
-    return {
-        "run": str(path),
+    records = run.metrics
+    train = next((record for record in reversed(records) if record["kind"] == "train"), {})
+    validations = [record["loss"] for record in records if record["kind"] == "validation"]
+    measured = run.measured or {}
+    return _settings(run) | {
         "step": train.get("step", 0),
         "loss": train.get("loss"),
-        "validation_loss": validation.get("loss"),
-        "bits_per_byte": validation.get("bits_per_byte"),
+        "validation_loss": measured.get("loss"),
+        "best_validation_loss": min(validations, default=None),
+        "bits_per_byte": measured.get("bits_per_byte"),
         "tokens_per_second": train.get("tokens_per_second"),
         "seconds": train.get("seconds"),
     }
 
 
+def _settings(run: Run) -> dict[str, Any]:
+    """Text, size and learning rate; None where the config cannot be read."""
+    from trafo.errors import TrafoError
+    from trafo.runtime.console import say
+
+    try:
+        config = run.read_config()
+    except TrafoError as error:
+        say(f"{error}")
+        names = ("data", "architecture", "parameters", "optimizer", "learning_rate")
+        return {"run": str(run.path), **dict.fromkeys(names)}
+    optimizer = config.optimizer
+    return {
+        "run": str(run.path),
+        "data": [*config.text, *config.pairs] or [str(config.data.tokens)],
+        "architecture": config.architecture,
+        "parameters": _parameters(config),
+        "optimizer": optimizer.name,
+        "learning_rate": optimizer.muon_lr if optimizer.name == "muon" else optimizer.lr,
+    }
+
+
+def _parameters(config: TrainConfig) -> int:
+    """Their number, without allocating them."""
+    from trafo.account import Workload, account
+
+    return account(config.model_config, Workload(seq=2)).parameters
+
+
 def _table(rows: list[dict[str, Any]]) -> Table:
     from trafo.runtime.tables import plain_table
 
-    head = ("run", "step", "loss", "val loss", "bits/byte", "tokens/s", "time")
-    table = plain_table("lrrrrrr", head)
+    head = ("run", "text", "size", "lr", "step", "loss", "best", "bits/B", "tok/s", "time")
+    table = plain_table("ll" + "r" * 8, head, padding=2)
     for row in rows:
         table.add_row(*_cells(row))
     return table
 
 
 def _cells(row: dict[str, Any]) -> Iterator[str]:
-    from trafo.runtime.sizes import format_duration
+    from trafo.runtime.sizes import format_count, format_duration
 
+    name = ", ".join(Path(path).name for path in row["data"] or ["-"])
     yield row["run"]
+    yield name if len(name) <= _LONGEST_TEXT else name[: _LONGEST_TEXT - 1] + "…"
+    yield "-" if row["parameters"] is None else format_count(row["parameters"])
+    yield "-" if row["learning_rate"] is None else f"{row['learning_rate']:g}"
     yield f"{row['step']:,}"
     for key, style in (
         ("loss", ".3f"),
-        ("validation_loss", ".3f"),
+        ("best_validation_loss", ".3f"),
         ("bits_per_byte", ".3f"),
         ("tokens_per_second", ",.0f"),
     ):

@@ -6,7 +6,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from trafo.config import load, parse_flags, to_yaml
-from trafo.train.auto import choose, tell
+from trafo.train.asked import Asked, C, settle
+from trafo.train.auto import tell
 from trafo.train.auto_pairs import choose_for_pairs
 from trafo.train.config import TrainConfig as Options
 
@@ -30,11 +31,14 @@ def parse(arguments: list[str], prog: str) -> tuple[Options, bool]:
     path = take_value(arguments, _CONFIG)
     if path is not None:
         return load(Options, path, arguments, prog=prog), only_shown
-    asked = parse_flags(Options, arguments, prog=prog)
+
+    def given(base: C) -> C:
+        return parse_flags(type(base), arguments, default=base, prog=prog)
+
+    asked = given(Asked())
     if asked.pairs:
-        chosen = choose_for_pairs(asked)
-        return parse_flags(Options, arguments, default=chosen, prog=prog), only_shown
-    options = parse_flags(Options, arguments, default=choose(asked), prog=prog)
+        return given(choose_for_pairs(asked)), only_shown
+    options = settle(asked, given)
     tell(options)
     return options, only_shown
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from trafo.cli.generate import RunPath
+from trafo.cli.generate import LATEST, RunPath
 from trafo.cli.tokenizer.arguments import OptionalPath
 from trafo.errors import InputError
 from trafo.generate.beam_config import BeamConfig
@@ -29,7 +29,7 @@ _TOGETHER = 4000  # lines that are sorted by length and translated before they a
 class Options(BeamConfig):
     """Translate files, standard input, or what you type: one sentence per line."""
 
-    run: RunPath
+    run: RunPath = LATEST
     """a run of a translation model, or one of its checkpoints"""
     files: Files = ()
     """text files with a sentence per line, also .gz, .zst; none: standard input"""

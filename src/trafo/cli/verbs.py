@@ -55,6 +55,7 @@ VERBS: Table = {
     "score": Verb("trafo.cli.score", "score a translation: BLEU and chrF"),
     "generate": Verb("trafo.cli.generate", "generate text from a prompt"),
     "serve": Verb("trafo.cli.serve", "serve models: OpenAI's HTTP API, and a page to look inside"),
+    "chat": Verb("trafo.cli.chat", "write a text together with a model, in turns"),
     "export": Verb("trafo.cli.export", "export a model for transformers, llama.cpp or llama2.c"),
     "average": Verb("trafo.cli.average", "average the weights of a run's newest checkpoints"),
     "runs": Verb("trafo.cli.runs", "list runs and their losses"),
@@ -63,5 +64,6 @@ VERBS: Table = {
         "trafo.cli.experiment", "compare variants: run arms, sweeps and seeds, and report"
     ),
     "verify-resume": Verb("trafo.cli.verify_resume", "check that a killed run resumes exactly"),
+    "completion": Verb("trafo.cli.completion", "print a script that completes commands and flags"),
     "account": Verb("trafo.cli.account", "count parameters, FLOPs, memory and time of a model"),
 }

@@ -27,6 +27,8 @@ class Setting:
     """default value, or REQUIRED"""
     help: str
     """help text: the string below the field, or `metadata={"help": ...}`"""
+    is_positional: bool = False
+    """whether the command line takes it by its place, not by its flag"""
 
     @property
     def flag(self) -> str:
@@ -41,7 +43,7 @@ def fields_table(cls: type) -> list[Setting]:
 
 def _walk(cls: type, instance: object, prefix: str) -> Iterator[Setting]:
     """`instance` is what the parent has by default, which may differ from the class's own."""
-    helps = _docstrings(cls)
+    helps, positional = _docstrings(cls), _positional(cls)
     for field, hint in typed_fields(cls):
         key = prefix + field.name
         default = _default(field) if instance is REQUIRED else getattr(instance, field.name)
@@ -49,7 +51,8 @@ def _walk(cls: type, instance: object, prefix: str) -> Iterator[Setting]:
             yield from _walk(hint, default, prefix=f"{key}.")
         else:
             help_text = helps.get(field.name) or field.metadata.get("help", "")
-            yield Setting(key, type_name(hint), default, help_text)
+            is_positional = field.name in positional
+            yield Setting(key, type_name(hint), default, help_text, is_positional)
 
 
 def typed_fields(cls: type) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
@@ -58,6 +61,13 @@ def typed_fields(cls: type) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
     for field in dataclasses.fields(cls):
         if field.init:
             yield field, hints[field.name]
+
+
+def _positional(cls: type) -> set[str]:
+    """The names of the fields that are annotated with tyro's `Positional`."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    marks = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
+    return {name for name, found in marks.items() if any("Positional" in str(m) for m in found)}
 
 
 def is_dataclass_type(hint: object) -> bool:

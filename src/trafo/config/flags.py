@@ -77,7 +77,8 @@ def _unknown(cls: type, arguments: Sequence[str]) -> ConfigError:
     if flag is None:
         return ConfigError(f"unexpected argument {arguments[0]!r}", hint="see --help")
     name = flag.partition("=")[0]
-    known = [*(setting.flag for setting in fields_table(cls)), *_negations(cls).values()]
+    flags = [setting.flag for setting in fields_table(cls) if not setting.is_positional]
+    known = [*flags, *_negations(cls).values()]
     hint = did_you_mean(name.replace("_", "-"), known, "see --help for all flags")
     return ConfigError(f"unknown flag {name}", hint=hint)
 

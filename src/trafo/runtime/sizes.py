@@ -74,6 +74,16 @@ def format_duration(seconds: float) -> str:
     return f"{days}d {hours:02d}h"
 
 
+def format_count(number: int | float) -> str:
+    """A number with three figures: `999`, `1.50k`, `124M`, `1.56B`."""
+    value = float(number)
+    for unit in ("", "k", "M", "B"):
+        if abs(value) < 999.5:
+            return f"{value:.0f}" if not unit else f"{_three_figures(value)}{unit}"
+        value /= 1000
+    return f"{_three_figures(value)}T"
+
+
 def format_rate(per_second: float, unit: str) -> str:
     """`1,234 steps/s`, `2.5 steps/s`; of slow work what one takes: `4.2 s per step`."""
     if per_second >= 9.95:

@@ -13,12 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 
-def plain_table(columns: str, head: Sequence[str] | None = None) -> Table:
+def plain_table(columns: str, head: Sequence[str] | None = None, padding: int = 3) -> Table:
     """An empty table. `columns` has a letter for each column: `l` flush left, `r` flush right.
 
     Where space is short, the last column wraps.
     """
-    table = Table(box=None, show_header=head is not None, pad_edge=False, padding=(0, 3, 0, 0))
+    between = (0, padding, 0, 0)
+    table = Table(box=None, show_header=head is not None, pad_edge=False, padding=between)
     last = len(columns) - 1
     for i, (place, title) in enumerate(zip(columns, head or [""] * len(columns), strict=True)):
         table.add_column(

@@ -12,7 +12,8 @@ from typing import Any
 from trafo.checkpoint.store import CheckpointStore
 from trafo.config import with_values
 from trafo.errors import TrafoError, require
-from trafo.train.auto import choose, tell
+from trafo.train.asked import Asked, C, settle
+from trafo.train.auto import tell
 from trafo.train.build import build
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks, ranks
@@ -44,8 +45,11 @@ def train_on(
     """Train on text files, with automatic settings unless given."""
     texts = [text] if isinstance(text, str | PathLike) else text
     given = {**settings, "text": [str(path) for path in texts]}
-    asked = with_values(TrainConfig(), given, "trafo.train")
-    config = with_values(choose(asked), given, "trafo.train")
+
+    def over(base: C) -> C:
+        return with_values(base, given, "trafo.train")
+
+    config = settle(over(Asked()), over)
     tell(config)
     return train(config)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import select
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Literal
@@ -10,6 +11,7 @@ from typing import Literal
 from trafo.errors import InputError
 
 _READ_SIZE = 1 << 16  # bytes
+_SECONDS_TO_WAIT = 1.0
 
 
 def stdin_text(errors: Literal["strict", "replace"] = "strict") -> Iterator[str]:
@@ -36,6 +38,18 @@ def stdin_text(errors: Literal["strict", "replace"] = "strict") -> Iterator[str]
 def is_interactive() -> bool:
     """Whether nothing is piped in: waiting for stdin would look like hanging."""
     return sys.stdin is None or sys.stdin.isatty()
+
+
+def wait_for_stdin(what: str) -> None:
+    """Return when there is something to read; if that takes long, say what is waited for."""
+    try:
+        ready, _, _ = select.select([sys.stdin], [], [], _SECONDS_TO_WAIT)
+    except (OSError, ValueError):  # not a real file, as in tests: then it does not wait
+        return
+    if not ready:
+        from trafo.runtime.console import say
+
+        say(f"waiting for {what} on standard input; Ctrl-D ends it")
 
 
 def write_text(texts: Iterable[str]) -> None:

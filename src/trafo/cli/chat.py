@@ -1,0 +1,106 @@
+"""`trafo chat`: write a text together with a model, in turns, on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+from trafo.cli.generate import LATEST, RunPath, write
+from trafo.cli.tokenizer.arguments import OptionalInt, OptionalString, Strings
+from trafo.errors import require
+from trafo.generate.config import GenerationConfig, Kernel
+
+if TYPE_CHECKING:
+    from trafo.checkpoint.bundle import Bundle
+
+_NEW = "/new"
+_HELP = f"type, and the model goes on; Enter alone: further; {_NEW}: another text; Ctrl-D: exit"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(GenerationConfig):
+    """Write a text together with a model, in turns.
+
+    What you type is added to the text so far, and the model goes on from there. Ctrl-C stops the
+    model, Ctrl-D exits.
+    """
+
+    run: RunPath = LATEST
+    """a run, one of its checkpoints, a Hugging Face folder, a GGUF or a llama2.c file"""
+    max_new_tokens: int = 64
+    """maximum number of new tokens per turn"""
+    temperature: float = 0.8
+    """sampling temperature: below 1 favours likely tokens; 0 is greedy decoding"""
+    top_k: OptionalInt = None
+    """top-k sampling: sample from the k most probable tokens"""
+    end_token: OptionalString = None
+    """special token that ends a text; None: the model's own, such as <|endoftext|>"""
+    stop: Strings = ()
+    """stop strings: end a turn before any of these"""
+    logprobs: OptionalInt = None
+    """not used here"""
+    kernel: Kernel = "auto"
+    """decode with the model itself (readable), with kernels compiled for this processor, or with
+    those where they support the model (auto)"""
+    best: bool = False
+    """use the checkpoint with the lowest validation loss instead of the newest"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        what = f"--num-samples is {self.num_samples}"
+        require(self.num_samples == 1, what, "a chat has one text; use `trafo generate`")
+
+
+def run(options: Options) -> None:
+    """Load, then take turns."""
+    from trafo.checkpoint.bundle import load_bundle
+    from trafo.runtime.console import say
+
+    bundle = load_bundle(options.run, best=options.best, fast=options.kernel != "readable")
+    settings = {f.name: getattr(options, f.name) for f in fields(GenerationConfig)}
+    say(_HELP)
+    _take_turns(bundle, GenerationConfig(**settings))
+
+
+def _take_turns(bundle: Bundle, config: GenerationConfig) -> None:
+    text = ""
+    for turn, line in enumerate(_typed()):
+        if line.strip() == _NEW:
+            text = ""
+            continue
+        is_between_words = text and line and not text[-1].isspace()
+        text += f" {line}" if is_between_words else line
+        # Another seed for each turn: the same one would repeat its choices.
+        text = _go_on(bundle, text, replace(config, seed=config.seed + turn))
+
+
+def _go_on(bundle: Bundle, text: str, config: GenerationConfig) -> str:
+    """Print what the model adds; returns the text with it, or nothing if the model has ended it."""
+    from trafo.generate import stream
+    from trafo.runtime.console import say
+
+    is_over = False
+    with suppress(KeyboardInterrupt):
+        for piece in stream(bundle.model, bundle.tokenizer, [text], config):
+            write(piece.text)
+            text += piece.text
+            is_over = is_over or piece.finish_reason == "end"
+    write("\n")
+    if is_over:
+        say("(the text ends here; the next line begins another)")
+        return ""
+    return text
+
+
+def _typed() -> Iterator[str]:
+    """Lines until the end of the input."""
+    with suppress(ImportError):
+        import readline  # noqa: F401  (arrow keys and history in `input`)
+    while True:
+        try:
+            yield input("> " if sys.stdin.isatty() else "")
+        except (EOFError, KeyboardInterrupt):
+            return
