@@ -18,7 +18,7 @@ from trafo.data.pair_batches import EncodedPairs, PairBatch, PairSampler
 from trafo.data.pair_tokenizer import Sentences
 from trafo.fast import accelerate
 from trafo.models import EncoderDecoder, EncoderDecoderConfig
-from trafo.nn import SinusoidalPositions
+from trafo.nn import SinusoidalPositions, dropout_by_row
 from trafo.train.translation import TargetLoss
 
 CONFIG = EncoderDecoderConfig(
@@ -106,7 +106,10 @@ def measure(rounds: int, threads: int = 1) -> None:
     def run(model: nn.Module) -> None:
         for batch in steps:
             model.zero_grad(set_to_none=True)
-            model(*batch).backward()
+            # As in a training: dropout of each sentence from its own generator (torch: from one).
+            seeds = range(len(batch[0]))
+            with dropout_by_row([torch.Generator().manual_seed(seed) for seed in seeds]):
+                model(*batch).backward()
 
     contenders: Contenders = {name: lambda m=model: run(m) for name, model in models.items()}
     what = f"translation, forward + loss + backward, {threads} thread(s)"

@@ -30,6 +30,25 @@ def test_fused_attention_equals_the_readable_one(agree, kv_heads, padded, causal
     )
 
 
+@pytest.mark.parametrize("hidden_row", [False, True])
+@pytest.mark.parametrize(("causal", "window"), [(False, None), (True, None), (True, 3)])
+def test_attention_with_dropout_equals_the_readable_one(agree, causal, window, hidden_row):
+    q = torch.randn(2, 6, 9, 8).double()
+    k, v = torch.randn(2, 2, 3, 9, 8).double()
+    mask = torch.ones(2, 1, 1, 9, dtype=torch.bool)
+    mask[1, ..., 0 if hidden_row else 6 :] = False
+    options = {"causal": causal, "window": window, "dropout": 0.4}
+
+    def seeded(kind):
+        def run(q, k, v):
+            torch.manual_seed(3)
+            return kind(**options)(q, k, v, mask)
+
+        return run
+
+    agree(seeded(FusedAttention), seeded(HeadsAttention), [q, k, v], atol=1e-13)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(1, 6),

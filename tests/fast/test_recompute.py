@@ -104,7 +104,7 @@ def test_inputs_without_gradient_get_none():
     ("layer", "floats_per_number"),
     [
         (RMSNorm(64), 1),  # x
-        (LayerNorm(64), 1),
+        (LayerNorm(64), 1 + 2 / 64),  # x, and mean and scale of each row
         (SwiGLU(64, 128), 1 + 2 * 2),  # x, and at twice the width: gate and value
         (FeedForward(64, 128, "gelu_tanh"), 1 + 2),  # x, and what goes into the activation
     ],

@@ -15,6 +15,7 @@ from trafo.nn import (
     RMSNorm,
     SwiGLU,
     default_d_ff,
+    dropout_by_row,
     softmax,
 )
 
@@ -157,6 +158,18 @@ def test_dropout_keeps_the_mean_and_rests_when_not_training():
     assert dropped.mean().item() == pytest.approx(1.0, abs=0.01)
     assert torch.allclose(dropped[dropped != 0], torch.tensor(1 / 0.7))
     assert torch.equal(layer.eval()(x), x)
+
+
+def test_dropout_of_a_row_depends_on_its_generator_alone():
+    layer, x = Dropout(0.5), torch.ones(6, 7)  # 6 entries of 3 rows, 14 numbers each
+
+    def dropped(*seeds):
+        with dropout_by_row([torch.Generator().manual_seed(seed) for seed in seeds]):
+            return layer(x[: 2 * len(seeds)]).view(len(seeds), 14)
+
+    together = dropped(1, 2, 3)
+    assert torch.equal(together[1:], dropped(2, 3))
+    assert not torch.equal(together[0], together[1])
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.0, math.nan])

@@ -5,6 +5,8 @@ cut into blocks: whatever a query may see lies in its own block of keys or in th
 after, if not causal), so each block attends to two (three) blocks: n w scores instead of n^2.
 """
 
+import math
+
 import torch
 from einops import rearrange
 from jaxtyping import Bool, Float, Int
@@ -29,7 +31,7 @@ class FusedAttention(HeadsAttention):
         """As `HeadsAttention.forward`, by the fused kernel."""
         if self.dropout.training and self.dropout.p > 0:
             # The kernel would draw for the whole batch at once, and keeps the weights as well then.
-            return super().forward(q, k, v, mask, slots)
+            return self._with_dropout(q, k, v, mask, slots)
         if slots is None and self.window is not None and self.window < q.shape[2]:
             return self._in_blocks(q, k, v, mask)
         causal = mask is None and self._is_plainly_causal(q, k, slots)
@@ -43,6 +45,20 @@ class FusedAttention(HeadsAttention):
             is_causal=causal,
             enable_gqa=q.shape[1] != k.shape[1],
         )
+        return out
+
+    def _with_dropout(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slots: Tensor | None
+    ) -> Tensor:
+        """The formula in fewer passes: what is hidden gets -inf added, in place, before softmax."""
+        seen = self.seen(k, mask, slots)
+        if seen is not None and mask is not None and _hides_all_from_some(seen):
+            return super().forward(q, k, v, mask, slots)  # softmax would give NaN there
+        k, v = share_heads(k, q.shape[1]), share_heads(v, q.shape[1])
+        scores = (q / math.sqrt(q.shape[-1])) @ k.transpose(-1, -2)
+        if seen is not None:
+            scores += torch.zeros_like(seen, dtype=scores.dtype).masked_fill_(~seen, -math.inf)
+        out: Tensor = self.dropout(scores.softmax(-1)) @ v
         return out
 
     def _is_plainly_causal(self, q: Tensor, k: Tensor, slots: Tensor | None) -> bool:
@@ -82,6 +98,11 @@ class FusedAttention(HeadsAttention):
             key_mask=key_mask,
         )
         return rearrange(out, "(batch heads) seq d_head -> batch heads seq d_head", heads=heads)
+
+
+def _hides_all_from_some(seen: Bool[Tensor, "..."]) -> bool:
+    """Whether there is a query without keys; on the meta device nobody can know."""
+    return not seen.is_meta and not bool(seen.any(-1).all())
 
 
 def windowed_attention(

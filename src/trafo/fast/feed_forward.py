@@ -52,6 +52,18 @@ def _silu_gate_backward(
 _SILU_GATE = WrittenOut(_silu_gate_forward, _silu_gate_backward)
 
 
+def _relu_forward(out: Tensor, x: Tensor) -> None:
+    torch.clamp(x, min=0.0, out=out)  # NaN stays NaN
+
+
+def _relu_backward(out: Tensor, grads: list[Tensor], upstream: Tensor, x: Tensor) -> None:
+    _relu_forward(out, x)
+    torch.ops.aten.threshold_backward.grad_input(upstream, out, 0.0, grad_input=grads[0])
+
+
+_RELU = WrittenOut(_relu_forward, _relu_backward)
+
+
 class FastFeedForward(FeedForward):
     """FeedForward with less memory, for every activation."""
 
@@ -59,5 +71,7 @@ class FastFeedForward(FeedForward):
         """As `FeedForward.forward`."""
         if not worth_recomputing():
             return super().forward(x)
-        out = recomputed_linear(ACTIVATIONS[self.activation], self.w2.weight, self.w1(x))
+        steps = _RELU if self.activation == "relu" else None
+        function = ACTIVATIONS[self.activation]
+        out = recomputed_linear(function, self.w2.weight, self.w1(x), steps=steps)
         return out if self.w2.bias is None else out + self.w2.bias

@@ -40,11 +40,12 @@ def worth_recomputing() -> bool:
 
     Under autocast numbers change their type on the way, which autograd keeps track of.
     """
-    return (
-        torch.is_grad_enabled()
-        and not torch.compiler.is_compiling()
-        and not any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
-    )
+    return torch.is_grad_enabled() and not torch.compiler.is_compiling() and not is_autocast()
+
+
+def is_autocast() -> bool:
+    """Whether torch chooses the type of numbers by itself."""
+    return any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
 
 
 def recomputed(
