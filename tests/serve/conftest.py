@@ -1,7 +1,9 @@
 """A tiny model behind the whole service, in this process."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +14,12 @@ from starlette.testclient import TestClient
 
 from trafo.checkpoint.bundle import Bundle
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
-from trafo.generate.engine import build_engine
+from trafo.generate.engine import Engine, EngineConfig, build_engine
 from trafo.models import TransformerLM
 from trafo.serve.app import create_app
-from trafo.serve.models import Models, Served
+from trafo.serve.chat_template import ChatTemplate
+from trafo.serve.config import ServeConfig
+from trafo.serve.models import LanguageModel, Models
 from trafo.serve.worker import Worker
 from trafo.tokenizer.formats.spec import TokenizerSpec
 
@@ -38,8 +42,26 @@ def bundle() -> Bundle:
     return tiny_bundle()
 
 
+@pytest.fixture(scope="session")
+def engine(bundle: Bundle) -> Engine:
+    """One engine for all services: it is made once, and idle between tests."""
+    return build_engine(bundle.model, EngineConfig(threads=1))
+
+
 @pytest.fixture
-def client(bundle: Bundle) -> Iterator[TestClient]:
-    models = Models([Served("tiny", bundle, Worker(build_engine(bundle.model)))])
-    with TestClient(create_app(models)) as client:
-        yield client
+def serve(bundle: Bundle, engine: Engine) -> Iterator[Callable[..., TestClient]]:
+    """A service with any settings, and a client for it."""
+    with ExitStack() as stack:
+
+        def make(*, template: ChatTemplate = ChatTemplate(), **settings: Any) -> TestClient:  # noqa: B008
+            config = ServeConfig(**settings)
+            worker = Worker(engine, config.max_queue)
+            model = LanguageModel("tiny", Path("tiny"), bundle, worker, template)
+            return stack.enter_context(TestClient(create_app(Models([model]), config)))
+
+        yield make
+
+
+@pytest.fixture
+def client(serve: Callable[..., TestClient]) -> TestClient:
+    return serve()

@@ -2,44 +2,57 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from trafo.errors import MissingPackageError
+from trafo.cli.tokenizer.arguments import OptionalInt, OptionalString, Strings
+from trafo.errors import InputError, MissingPackageError
+from trafo.serve.config import ServeConfig
 
 RunPaths = Annotated[
     Positional[tuple[Path, ...]], arg(metavar="RUN ...", help_behavior_hint="(required)")
 ]
 
+KEY_VARIABLE = "TRAFO_API_KEY"
+
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(ServeConfig):
     """Serve trained models: an OpenAI-compatible HTTP API, and a page at the same address."""
 
     runs: RunPaths
     """runs, checkpoints, Hugging Face folders, GGUF or llama2.c files"""
-    host: str = "127.0.0.1"
-    """address to listen on; the default is reached from this machine only"""
-    port: int = 8000
-    """port to listen on; 0: any free one"""
+    api_key: OptionalString = None
+    """key that clients must send; None: the variable TRAFO_API_KEY, or no key at all"""
+    cors_origins: Strings = ()
+    """web pages from elsewhere that may use the service, such as https://example.org"""
+    max_prompt_tokens: OptionalInt = None
+    """longest prompt; None: the model's context length"""
+    requests_per_minute: OptionalInt = None
+    """requests per minute and key (or address, without keys); None: any number"""
+
+    def config(self) -> ServeConfig:
+        """The settings of the service alone."""
+        config = ServeConfig(**{f.name: getattr(self, f.name) for f in fields(ServeConfig)})
+        return replace(config, api_key=config.api_key or os.environ.get(KEY_VARIABLE) or None)
 
 
 def run(options: Options) -> None:
     """Load the models, then serve until interrupted."""
+    if not options.runs:
+        raise InputError(
+            "no run is given", hint="`trafo serve runs/latest`; `trafo runs` lists them"
+        )
     try:
         from trafo.serve.app import create_app
+        from trafo.serve.models import load_models
         from trafo.serve.server import run_server
     except ModuleNotFoundError as error:
         what = f"`trafo serve` needs the package {error.name}"
         raise MissingPackageError(what, hint="pip install 'trafo[serve]'") from None
-    from trafo.runtime.console import say
-    from trafo.serve.models import load_models
-
-    models = load_models(list(options.runs))
-    say(
-        f"serving {', '.join(each.name for each in models)} at http://{options.host}:{options.port}"
-    )
-    run_server(create_app(models), options.host, options.port)
+    config = options.config()
+    run_server(create_app(load_models(options.runs, config), config))

@@ -15,8 +15,8 @@ Kernel = Literal["readable", "compiled", "auto"]
 class GenerationConfig:
     """The defaults sample from the model's own distribution; `temperature=0` is greedy decoding.
 
-    Order: repetition penalty, temperature, top-k, top-p, min-p, each on the result of the one
-    before.
+    Order: repetition, frequency and presence penalty, logit bias, temperature, top-k, top-p,
+    min-p, each on the result of the one before.
     """
 
     max_new_tokens: int = 128
@@ -31,6 +31,12 @@ class GenerationConfig:
     """min-p sampling: only tokens at least p times as likely as the likeliest one"""
     repetition_penalty: float = 1.0
     """repetition penalty: above 1, tokens of the prompt and the text so far become less likely"""
+    frequency_penalty: float = 0.0
+    """frequency penalty: subtracted from a token's logit for each time it was generated"""
+    presence_penalty: float = 0.0
+    """presence penalty: subtracted from the logit of tokens that were generated at all"""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """logit bias: token ids and what is added to their logits"""
     seed: int = 0
     """random seed: the same seed gives the same text"""
     num_samples: int = 1
@@ -58,6 +64,13 @@ class GenerationConfig:
         self._require("top_p", 0.0 < self.top_p <= 1.0, "more than 0 and at most 1")
         self._require("min_p", 0.0 <= self.min_p <= 1.0, "from 0 to 1")
         self._require("repetition_penalty", 0.0 < self.repetition_penalty < math.inf, "above 0")
+        for name in ("frequency_penalty", "presence_penalty"):
+            self._require(name, math.isfinite(getattr(self, name)), "a finite number")
+        self._require(
+            "logit_bias",
+            all(i >= 0 and math.isfinite(bias) for i, bias in self.logit_bias),
+            "pairs of an id and a finite number",
+        )
         self._require("seed", self.seed >= 0, "0 or more")
         self._require("num_samples", self.num_samples >= 1, "1 or more")
         is_list = not isinstance(self.stop, str)
@@ -68,6 +81,12 @@ class GenerationConfig:
 
     def _require(self, name: str, fits: bool, right: str) -> None:
         require(fits, f"{name} is {getattr(self, name)!r}", f"it must be {right}")
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether the next token depends on which tokens came before, by a penalty."""
+        penalties = self.frequency_penalty, self.presence_penalty
+        return self.repetition_penalty != 1.0 or penalties != (0.0, 0.0)
 
     @property
     def is_greedy(self) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from trafo.errors import InputError
@@ -46,7 +46,7 @@ class Decoding:
             sample_generator(config.seed, j) for _ in prompts for j in range(config.num_samples)
         ]
         self._decode_one_token = _decoder(model, config)
-        self._seen = self._mark_seen() if config.repetition_penalty != 1.0 else None
+        self._num_prompt = [len(text) for text in self.texts]
         self._cache, self._logits = self._read(prompts, repeated)
 
     @torch.inference_mode()
@@ -56,14 +56,12 @@ class Decoding:
             return []
         if self._logits is None:
             self._logits = self._next_logits()
-        seen = None if self._seen is None else self._seen[self.rows]
+        texts = [(self.texts[row], self._num_prompt[row]) for row in self.rows]
         generators = [self._generators[row] for row in self.rows]
-        tokens = sample(self._logits, self.config, generators, seen)
+        tokens = sample(self._logits, self.config, generators, texts)
         self._logits = None
         for row, token in zip(self.rows, tokens, strict=True):
             self.texts[row].append(token.id)
-            if self._seen is not None:
-                self._seen[row, token.id] = True
         return list(zip(self.rows, tokens, strict=True))
 
     @torch.inference_mode()
@@ -125,12 +123,6 @@ class Decoding:
 
     def _window_start(self, ids: Sequence[int]) -> int:
         return window_start(len(ids), self.model.context_length, self._kept)
-
-    def _mark_seen(self) -> Bool[Tensor, "rows vocab"]:
-        seen = torch.zeros(len(self.texts), vocab_size(self.model), dtype=torch.bool)
-        for row, text in enumerate(self.texts):
-            seen[row, text] = True
-        return seen.to(self._device)
 
     @property
     def _device(self) -> torch.device:

@@ -30,9 +30,7 @@ def generate_tokens(
     for _ in range(config.max_new_tokens):
         start = window_start(len(ids), model.context_length, kept)
         logits = model(torch.tensor([ids[start:]]))[:, -1]
-        seen = torch.zeros_like(logits, dtype=torch.bool)
-        seen[0, ids] = True
-        (token,) = sample(logits, config, [generator], seen)
+        (token,) = sample(logits, config, [generator], [(ids, len(prompt))])
         if token.id == end_id:
             break
         ids.append(token.id)

@@ -15,6 +15,8 @@ from trafo.generate.config import GenerationConfig
 from trafo.nn import softmax
 
 Logits = Float[Tensor, "batch vocab"]
+Text = tuple[Sequence[int], int]
+"""the ids of a row so far, and how many of them are its prompt"""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,36 @@ def penalize_repetition(
     Their positive logits are divided by the penalty, the others multiplied.
     """
     return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+
+
+def penalize_counts(
+    logits: Logits, counts: Float[Tensor, "batch vocab"], frequency: float, presence: float
+) -> Logits:
+    """OpenAI's penalties, by how often each token was generated: logit - c f - [c > 0] p."""
+    return logits - counts * frequency - (counts > 0) * presence
+
+
+def add_bias(logits: Logits, bias: Sequence[tuple[int, float]]) -> Logits:
+    """Add to the logits of some ids."""
+    added = torch.zeros(logits.shape[-1], dtype=logits.dtype, device=logits.device)
+    for token_id, number in bias:
+        added[token_id] += number
+    return logits + added
+
+
+def penalize(logits: Logits, config: GenerationConfig, texts: Sequence[Text]) -> Logits:
+    """The penalties of the config, by what the rows hold."""
+    if config.repetition_penalty != 1.0:
+        seen = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
+        for row, (ids, _) in enumerate(texts):
+            seen[row, torch.tensor(ids)] = True
+        logits = penalize_repetition(logits, seen, config.repetition_penalty)
+    if config.frequency_penalty or config.presence_penalty:
+        counts = torch.stack(
+            [torch.tensor(ids[n:]).long().bincount(minlength=logits.shape[1]) for ids, n in texts]
+        ).to(logits)
+        logits = penalize_counts(logits, counts, config.frequency_penalty, config.presence_penalty)
+    return logits
 
 
 def keep_top_k(logits: Logits, k: int) -> Logits:
@@ -65,11 +97,13 @@ def keep_min_p(logits: Logits, p: float) -> Logits:
 
 
 def reshape_logits(
-    logits: Logits, config: GenerationConfig, seen: Bool[Tensor, "batch vocab"] | None = None
+    logits: Logits, config: GenerationConfig, texts: Sequence[Text] | None = None
 ) -> Logits:
-    """Apply penalty, temperature and filters; the softmax of the result is sampled from."""
-    if seen is not None:
-        logits = penalize_repetition(logits, seen, config.repetition_penalty)
+    """Apply penalties, temperature and filters; the softmax of the result is sampled from."""
+    if texts is not None:
+        logits = penalize(logits, config, texts)
+    if config.logit_bias:
+        logits = add_bias(logits, config.logit_bias)
     if config.is_greedy:  # filters always keep the likeliest token
         return logits
     if config.temperature != 1.0:
@@ -100,10 +134,10 @@ def sample(
     logits: Logits,
     config: GenerationConfig,
     generators: Sequence[np.random.Generator],
-    seen: Bool[Tensor, "batch vocab"] | None = None,
+    texts: Sequence[Text] | None = None,
 ) -> list[Token]:
-    """Sample the next token of each row; only a repetition penalty needs `seen`."""
-    shaped = reshape_logits(logits, config, seen)
+    """Sample the next token of each row; only penalties need the texts."""
+    shaped = reshape_logits(logits, config, texts)
     if config.is_greedy:
         chosen = shaped.argmax(-1)
     else:
@@ -111,10 +145,10 @@ def sample(
         chosen = draw(softmax(shaped.float(), dim=-1), uniforms)
     if config.logprobs is None:
         return [Token(i) for i in chosen.tolist()]
-    return _with_logprobs(logits, chosen, config.logprobs)
+    return with_logprobs(logits, chosen, config.logprobs)
 
 
-def _with_logprobs(logits: Logits, chosen: Int[Tensor, " batch"], number: int) -> list[Token]:
+def with_logprobs(logits: Logits, chosen: Int[Tensor, " batch"], number: int) -> list[Token]:
     """Under the model's own distribution: no temperature, filter or penalty."""
     wide = logits.float()
     logprobs = wide - wide.logsumexp(-1, keepdim=True)

@@ -4,58 +4,98 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
 
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from trafo.generate.request import Piece
+from trafo.generate.sampling import Token
 from trafo.serve.errors import ApiError
 from trafo.serve.formats import Choice, Format, Json, Usage, envelope
+from trafo.serve.metrics import Metrics, Watch
 from trafo.serve.worker import Subscription
 
-_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+_GONE = ApiError(499, "the client has gone away")
+
+
+@dataclass(frozen=True)
+class Echo:
+    """A prompt that is part of the answer."""
+
+    text: str
+    tokens: Sequence[Token] = ()
 
 
 class Answer:
     """Joins pieces into choices; choice i * n + j is sample j of prompt i."""
 
-    def __init__(self, subscription: Subscription, form: Format) -> None:
+    def __init__(
+        self,
+        subscription: Subscription,
+        form: Format,
+        metrics: Metrics,
+        echoes: Sequence[Echo] = (),
+    ) -> None:
         requests = subscription.requests
         self.form = form
         self.usage = Usage(sum(len(request.prompt) for request in requests))
-        self._subscription = subscription
+        self.subscription = subscription
         self._per_prompt = requests[0].config.num_samples
         self._choices = [Choice(index) for index in range(self._per_prompt * len(requests))]
+        self._echoes = echoes
+        self._watch = Watch(metrics, self.usage)
 
     async def whole(self, http: HttpRequest) -> Response:
         """One answer, when everything is done; a client that goes away ends it."""
-        collecting = asyncio.ensure_future(self._collect())
-        leaving = asyncio.ensure_future(_left(http))
+        leaving = asyncio.ensure_future(_left(http.receive))
+        leaving.add_done_callback(lambda _: self.subscription.fail(_GONE))
         try:
-            await asyncio.wait((collecting, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not collecting.done():
-                return Response(status_code=499)  # nobody reads it
-            collecting.result()
+            for choice, echo in self._echoed():
+                choice.tokens += echo.tokens
+            async for batch in self.subscription.batches():
+                for number, piece in batch:
+                    self._add(number, piece)
         finally:
-            for task in (collecting, leaving):
-                task.cancel()
-            with suppress(asyncio.CancelledError, ApiError):
-                await collecting
+            leaving.cancel()
+            self.subscription.close()
+            self._watch.end()
         choices = [self.form.whole(choice) for choice in self._choices]
         return JSONResponse(envelope(self.form, choices) | {"usage": self.usage.content()})
 
     def stream(self, *, include_usage: bool) -> Response:
         """Chunks as they come: `data:` lines, `[DONE]` last."""
-        return StreamingResponse(
-            self._events(include_usage), media_type="text/event-stream", headers=_HEADERS
-        )
+        return EventStream(self, include_usage)
 
-    async def _collect(self) -> None:
-        async with aclosing(self._subscription.pieces()) as pieces:
-            async for number, piece in pieces:
-                self._add(number, piece)
+    async def events(self, include_usage: bool) -> AsyncIterator[bytes]:
+        """The stream in parts, each of whole events."""
+        usage: Json = {"usage": None} if include_usage else {}
+        yield b"".join(_event(self._chunk(content) | usage) for content in self._opening())
+        try:
+            async for batch in self.subscription.batches():
+                yield b"".join(
+                    _event(self._chunk(content) | usage)
+                    for number, piece in batch
+                    for content in self._contents(self._add(number, piece), piece)
+                )
+        except ApiError as error:
+            yield _event(error.content())
+            return
+        finally:
+            self._watch.end()
+        if include_usage:
+            yield _event(envelope(self.form, [], chunk=True) | {"usage": self.usage.content()})
+        yield b"data: [DONE]\n\n"
+
+    def _echoed(self) -> Iterator[tuple[Choice, Echo]]:
+        """Every choice that begins with its prompt."""
+        for number, echo in enumerate(self._echoes):
+            for sample in range(self._per_prompt):
+                choice = self._choices[number * self._per_prompt + sample]
+                choice.text = echo.text
+                yield choice, echo
 
     def _add(self, number: int, piece: Piece) -> Choice:
         choice = self._choices[number * self._per_prompt + piece.row]
@@ -63,28 +103,19 @@ class Answer:
         if piece.token is not None:
             self.usage.completion_tokens += 1
             choice.tokens.append(piece.token)
+            self._watch.token()
         choice.finish_reason = piece.finish_reason
         return choice
 
-    async def _events(self, include_usage: bool) -> AsyncIterator[bytes]:
-        usage: Json = {"usage": None} if include_usage else {}
-        opened = [self.form.opening(choice.index) for choice in self._choices]
-        for content in opened:
+    def _opening(self) -> Iterator[Json]:
+        for choice in self._choices:
+            content = self.form.opening(choice.index)
             if content is not None:
-                yield _event(envelope(self.form, [content], chunk=True) | usage)
-        try:
-            async with aclosing(self._subscription.pieces()) as pieces:
-                async for number, piece in pieces:
-                    for content in self._chunks(self._add(number, piece), piece):
-                        yield _event(envelope(self.form, [content], chunk=True) | usage)
-        except ApiError as error:
-            yield _event(error.content())
-            return
-        if include_usage:
-            yield _event(envelope(self.form, [], chunk=True) | {"usage": self.usage.content()})
-        yield b"data: [DONE]\n\n"
+                yield content
+        for choice, echo in self._echoed():
+            yield self.form.delta(choice, echo.text, echo.tokens, None)
 
-    def _chunks(self, choice: Choice, piece: Piece) -> Iterator[Json]:
+    def _contents(self, choice: Choice, piece: Piece) -> Iterator[Json]:
         """None while there is nothing to tell: half a character, perhaps a stop string."""
         tokens = [piece.token] if piece.token is not None and self.form.with_logprobs else []
         if piece.text or tokens:
@@ -92,13 +123,44 @@ class Answer:
         if piece.finish_reason:
             yield self.form.delta(choice, "", [], piece.finish_reason)
 
+    def _chunk(self, content: Json) -> Json:
+        return envelope(self.form, [content], chunk=True)
+
+
+class EventStream(Response):
+    """Server-sent events. A client that goes away frees its place in the engine at once."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, answer: Answer, include_usage: bool) -> None:
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._answer = answer
+        self._include_usage = include_usage
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send everything, or stop when the client does."""
+        subscription = self._answer.subscription
+        leaving = asyncio.ensure_future(_left(receive))
+        leaving.add_done_callback(lambda _: subscription.fail(_GONE))
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        try:
+            await send(start)
+            async for part in self._answer.events(self._include_usage):
+                if part:
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            leaving.cancel()
+            subscription.close()
+
 
 def _event(content: Json) -> bytes:
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return b"data: " + text.encode() + b"\n\n"
 
 
-async def _left(http: HttpRequest) -> None:
+async def _left(receive: Receive) -> None:
     """Returns when the client goes away."""
-    while (await http.receive())["type"] != "http.disconnect":
+    while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,4 +1,4 @@
-"""Messages -> the text of a prompt: by the model's own Jinja template, or by a plain one.
+"""Messages -> the ids of a prompt: by the model's own Jinja template, or by a plain one.
 
 Special tokens come from the template alone. In what people write they stay text: while the template
 runs, each is hidden behind a word that nobody could have guessed.
@@ -6,25 +6,124 @@ runs, each is hidden behind a word that nobody could have guessed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
 
-from trafo.checkpoint.model_tokenizer import ModelTokenizer, markers_of
+from trafo.checkpoint.locate import find_kind
+from trafo.checkpoint.model_tokenizer import ModelTokenizer
+from trafo.errors import FormatError
+from trafo.serve.errors import ApiError
 from trafo.serve.protocol import Message
 
-_NAMES = {"system": "System", "developer": "System", "user": "User", "assistant": "Assistant"}
+TEMPLATE_FILE = "chat_template.jinja"
+"""in the run's folder, as in Hugging Face's"""
 
-PLAIN_STOPS = ("\nUser:", "\nSystem:")
-"""where the model would go on with somebody else's part"""
+PLAIN = """\
+{%- set names = {"system": "System", "developer": "System", "user": "User",
+                 "assistant": "Assistant"} -%}
+{%- for message in messages -%}
+{{ names[message.role] }}: {{ message.content }}
+{% endfor -%}
+Assistant:"""
+"""a line for each message, then the assistant's turn"""
+
+_PLAIN_STOPS = ("\nUser:", "\nSystem:")
+"""where a model would go on with somebody else's part"""
 
 
-def plain_prompt(messages: Sequence[Message]) -> str:
-    """A line for each message, then the assistant's turn."""
-    lines = [f"{_NAMES[message.role]}: {message.text}" for message in messages]
-    return "\n".join([*lines, "Assistant:"])
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A template, and the strings that end an answer."""
+
+    source: str = PLAIN
+    stop: tuple[str, ...] = _PLAIN_STOPS
+
+    def encode(self, tokenizer: ModelTokenizer, messages: Sequence[Message]) -> list[int]:
+        """The ids of a chat, after the begin token if the model has one."""
+        specials = sorted(tokenizer.special_tokens, key=len, reverse=True)
+        words = {special: f"@{token_hex(16)}@" for special in specials}
+        contents = [_replace(message.text, words) for message in messages]
+        rendered = self._render(tokenizer, messages, contents)
+        ids: list[int] = []
+        for text, special in _split(rendered, specials):
+            plain = _replace(text, {word: special for special, word in words.items()})
+            ids += tokenizer.encode(plain, "ignore")
+            if special is not None:
+                ids.append(tokenizer.special_tokens[special])
+        begin = tokenizer.markers.begin
+        return ids if begin is None or ids[:1] == [begin] else [begin, *ids]
+
+    def _render(
+        self, tokenizer: ModelTokenizer, messages: Sequence[Message], contents: list[str]
+    ) -> str:
+        from jinja2 import TemplateError
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        def refuse(message: str) -> None:
+            raise ApiError(400, message, param="messages", code="invalid_value")
+
+        dicts = [
+            {"role": message.role, "content": content}
+            for message, content in zip(messages, contents, strict=True)
+        ]
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+        environment.globals["raise_exception"] = refuse
+        try:
+            return environment.from_string(self.source).render(
+                messages=dicts, add_generation_prompt=True, **_markers(tokenizer)
+            )
+        except TemplateError as error:
+            what = f"the model's chat template fails on these messages: {error}"
+            raise ApiError(400, what, param="messages", code="invalid_value") from None
 
 
-def encode_chat(tokenizer: ModelTokenizer, messages: Sequence[Message]) -> list[int]:
-    """The ids of a chat, after the begin token if the model has one."""
-    ids = tokenizer.encode(plain_prompt(messages), "ignore")
-    begin = markers_of(tokenizer).begin
-    return ids if begin is None else [begin, *ids]
+def read_template(path: Path) -> ChatTemplate:
+    """The template beside a model; the plain one if there is none."""
+    folder = path.parent.parent if find_kind(path) == "checkpoint" else path
+    if not folder.is_dir():
+        return ChatTemplate()
+    file = folder / TEMPLATE_FILE
+    if file.is_file():
+        return ChatTemplate(file.read_text(encoding="utf-8"), ())
+    settings = folder / "tokenizer_config.json"
+    if not settings.is_file():
+        return ChatTemplate()
+    try:
+        source = json.loads(settings.read_text(encoding="utf-8")).get("chat_template")
+    except (ValueError, AttributeError):
+        raise FormatError("is not a JSON object", where=str(settings)) from None
+    return ChatTemplate(source, ()) if isinstance(source, str) else ChatTemplate()
+
+
+def _markers(tokenizer: ModelTokenizer) -> dict[str, Any]:
+    """The names that templates have for the begin and end tokens."""
+    names = {i: name for name, i in tokenizer.special_tokens.items()}
+    ends = sorted(tokenizer.markers.ends)
+    begin = tokenizer.markers.begin
+    return {
+        "bos_token": "" if begin is None else names.get(begin, ""),
+        "eos_token": names.get(ends[0], "") if ends else "",
+    }
+
+
+def _replace(text: str, words: dict[str, str]) -> str:
+    for old, new in words.items():
+        text = text.replace(old, new)
+    return text
+
+
+def _split(text: str, specials: Sequence[str]) -> list[tuple[str, str | None]]:
+    """Texts, each with the special token after it; None after the last."""
+    parts: list[tuple[str, str | None]] = []
+    while True:
+        found = [(text.find(special), -len(special), special) for special in specials]
+        first = min((each for each in found if each[0] >= 0), default=None)
+        if first is None:
+            return [*parts, (text, None)]
+        place, _, special = first
+        parts.append((text[:place], special))
+        text = text[place + len(special) :]

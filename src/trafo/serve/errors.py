@@ -75,6 +75,6 @@ def _is_branch(part: object) -> bool:
     return isinstance(part, str) and ("[" in part or part in ("str", "int"))
 
 
-def from_trafo(error: TrafoError) -> ApiError:
+def from_trafo(error: TrafoError, param: str | None = None) -> ApiError:
     """An error of the library: what is wrong, and what would be right."""
-    return ApiError(400, str(error), code="invalid_value")
+    return ApiError(400, str(error), param=param, code="invalid_value")

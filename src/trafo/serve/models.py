@@ -1,73 +1,150 @@
-"""The models that are served, by name."""
+"""The models that are served, by name: language models with an engine each, and translators."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trafo.checkpoint.bundle import Bundle, load_bundle
+from trafo.checkpoint.bundle import (
+    Bundle,
+    TranslatorBundle,
+    load_bundle,
+    load_config,
+    load_translator,
+)
+from trafo.checkpoint.locate import find_kind
+from trafo.errors import InputError
 from trafo.generate.decode import vocab_size
 from trafo.generate.engine import build_engine
+from trafo.models import EncoderDecoderConfig, RecurrentConfig
+from trafo.serve.chat_template import ChatTemplate, read_template
+from trafo.serve.config import ServeConfig
 from trafo.serve.errors import ApiError
 from trafo.serve.worker import Worker
 
 
 @dataclass
-class Served:
-    """One model and the engine that runs it."""
+class LanguageModel:
+    """A language model, the engine that runs it, and how it chats."""
 
     name: str
+    path: Path
     bundle: Bundle
     worker: Worker
+    template: ChatTemplate
     created: int = field(default_factory=lambda: int(time.time()))
+
+    kind = "language"
 
     def card(self) -> dict[str, Any]:
         """What `/v1/models` says about it: OpenAI's fields, then ours."""
-        return {
-            "id": self.name,
-            "object": "model",
-            "created": self.created,
-            "owned_by": "trafo",
-            "kind": "language",
-            "context_length": self.bundle.model.context_length,
-            "vocab_size": vocab_size(self.bundle.model),
+        model = self.bundle.model
+        return _card(self) | {
+            "context_length": model.context_length,
+            "vocab_size": vocab_size(model),
             "step": self.bundle.step,
         }
+
+
+@dataclass
+class TranslationModel:
+    """A translation model."""
+
+    name: str
+    path: Path
+    bundle: TranslatorBundle
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    kind = "translation"
+
+    def card(self) -> dict[str, Any]:
+        """What `/v1/models` says about it."""
+        return _card(self) | {"step": self.bundle.step}
+
+
+Served = LanguageModel | TranslationModel
+
+
+def _card(served: Served) -> dict[str, Any]:
+    return {
+        "id": served.name,
+        "object": "model",
+        "created": served.created,
+        "owned_by": "trafo",
+        "kind": served.kind,
+    }
 
 
 class Models:
     """All models, in the order in which they were given."""
 
-    def __init__(self, served: list[Served]) -> None:
+    def __init__(self, served: Sequence[Served]) -> None:
         self._by_name = {each.name: each for each in served}
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Served]:
         return iter(self._by_name.values())
+
+    @property
+    def language_models(self) -> list[LanguageModel]:
+        """Those with an engine."""
+        return [served for served in self if isinstance(served, LanguageModel)]
 
     def get(self, name: str | None) -> Served:
         """The model of that name; without a name, the first."""
         if name is None:
-            return next(iter(self._by_name.values()))
+            return next(iter(self))
         if name not in self._by_name:
-            known = ", ".join(self._by_name)
-            what = f"the model {name!r} does not exist; served: {known}"
+            what = f"the model {name!r} does not exist; served: {', '.join(self._by_name)}"
             raise ApiError(404, what, param="model", code="model_not_found")
         return self._by_name[name]
 
+    def language(self, name: str | None) -> LanguageModel:
+        """A language model; without a name, the first."""
+        if name is None and self.language_models:
+            return self.language_models[0]
+        served = self.get(name)
+        if isinstance(served, LanguageModel):
+            return served
+        what = f"{served.name} is a translation model; use /v1/translations"
+        raise ApiError(400, what, param="model", code="wrong_kind_of_model")
 
-def load_models(paths: list[Path]) -> Models:
+    def translation(self, name: str | None) -> TranslationModel:
+        """A translation model; without a name, the first."""
+        translators = [served for served in self if isinstance(served, TranslationModel)]
+        if name is None and translators:
+            return translators[0]
+        served = self.get(name)
+        if isinstance(served, TranslationModel):
+            return served
+        what = f"{served.name} is a language model; use /v1/completions"
+        raise ApiError(400, what, param="model", code="wrong_kind_of_model")
+
+
+def load_models(paths: Sequence[Path], config: ServeConfig) -> Models:
     """Load every model; two folders of the same name are told apart by their parents'."""
     resolved = [path.resolve() for path in paths]
+    if len(set(resolved)) < len(resolved):
+        raise InputError("the same run is given twice", hint="give each one once")
     names = [path.name for path in resolved]
     unique = [
         name if names.count(name) == 1 else f"{path.parent.name}/{name}"
         for name, path in zip(names, resolved, strict=True)
     ]
-    return Models([_load(name, path) for name, path in zip(unique, paths, strict=True)])
+    return Models([_load(*each, config) for each in zip(unique, paths, strict=True)])
 
 
-def _load(name: str, path: Path) -> Served:
+def load_language_model(name: str, path: Path, config: ServeConfig) -> LanguageModel:
+    """Load a language model and build its engine."""
     bundle = load_bundle(path)
-    return Served(name, bundle, Worker(build_engine(bundle.model)))
+    worker = Worker(build_engine(bundle.model, config.engine), config.max_queue)
+    return LanguageModel(name, path, bundle, worker, read_template(path))
+
+
+def _load(name: str, path: Path, config: ServeConfig) -> Served:
+    own = find_kind(path) in ("run", "checkpoint")
+    if own and isinstance(load_config(path), EncoderDecoderConfig | RecurrentConfig):
+        return TranslationModel(name, path, load_translator(path))
+    return load_language_model(name, path, config)

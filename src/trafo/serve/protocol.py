@@ -11,22 +11,27 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Ids = list[int]
 Number = Annotated[float, Field(allow_inf_nan=False)]
+Penalty = Annotated[Number, Field(ge=-2, le=2)]
+TextsOrIds = str | Ids | list[str] | list[Ids]
 
 
-class Body(BaseModel):
-    """The body of a request."""
+class Strict(BaseModel):
+    """No other fields, no other types."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Body(Strict):
+    """The body of a request."""
 
     model: str | None = None
     """name of a served model; left out: the first one"""
     user: str | None = None
+    """accepted for OpenAI's clients; nothing is kept about users"""
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Strict):
     """What a stream contains besides text."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     include_usage: bool = False
 
@@ -38,10 +43,14 @@ class Sampling(Body):
     temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
     top_p: Annotated[Number, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1)] | None = None
+    """-1 and 0: all tokens"""
     min_p: Annotated[Number, Field(ge=0, le=1)] | None = None
     repetition_penalty: Annotated[Number, Field(gt=0)] | None = None
-    n: Annotated[int, Field(ge=1, le=128)] | None = None
-    stop: str | list[str] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: dict[str, Annotated[Number, Field(ge=-100, le=100)]] | None = None
+    n: Annotated[int, Field(ge=1)] | None = None
+    stop: str | Annotated[list[str], Field(max_length=16)] | None = None
     seed: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -50,27 +59,23 @@ class Sampling(Body):
 class CompletionBody(Sampling):
     """`POST /v1/completions`."""
 
-    prompt: str | Ids | list[str] | list[Ids]
-    logprobs: Annotated[int, Field(ge=0)] | None = None
+    prompt: TextsOrIds
+    logprobs: Annotated[int, Field(ge=0, le=100)] | None = None
+    echo: bool | None = None
 
 
-class TextPart(BaseModel):
+class TextPart(Strict):
     """A part of a message; only text is supported."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     type: Literal["text"]
     text: str
 
 
-class Message(BaseModel):
+class Message(Strict):
     """One message of a chat."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart]
-    name: str | None = None
 
     @property
     def text(self) -> str:
@@ -86,7 +91,25 @@ class ChatBody(Sampling):
     messages: Annotated[list[Message], Field(min_length=1)]
     max_completion_tokens: Annotated[int, Field(ge=0)] | None = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0)] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=100)] | None = None
+
+
+class EmbeddingBody(Body):
+    """`POST /v1/embeddings`."""
+
+    input: TextsOrIds
+    encoding_format: Literal["float", "base64"] = "float"
+    pooling: Literal["mean", "max", "first"] = "mean"
+    """how the vectors of a text's tokens become one"""
+
+
+class TranslationBody(Body):
+    """`POST /v1/translations`: beam search with an encoder-decoder."""
+
+    input: str | list[str]
+    beam: Annotated[int, Field(ge=1, le=64)] = 5
+    n_best: Annotated[int, Field(ge=1, le=64)] = 1
+    length_penalty: Annotated[Number, Field(ge=0)] = 1.0
 
 
 class TokenizeBody(Body):

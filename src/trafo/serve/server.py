@@ -1,14 +1,82 @@
-"""Runs the application until it is told to stop."""
+"""Runs the application until it is told to stop, then lets running requests finish."""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from types import FrameType
+
 import uvicorn
-from starlette.applications import Starlette
+
+from trafo.runtime.console import say
+from trafo.serve.app import App
+
+_LOOK = 0.05
+"""seconds between two looks at what is still running"""
 
 
-def run_server(app: Starlette, host: str, port: int) -> None:
-    """Serve until SIGINT or SIGTERM."""
-    config = uvicorn.Config(
-        app, host=host, port=port, log_level="warning", access_log=False, lifespan="on"
-    )
-    uvicorn.Server(config).run()
+class Server(uvicorn.Server):
+    """On SIGTERM or Ctrl-C: refuse new work, finish what is running within a bound, stop.
+
+    A second signal stops at once.
+    """
+
+    def __init__(self, app: App) -> None:
+        config = app.service.config
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host=config.host,
+                port=config.port,
+                log_level="warning",
+                access_log=False,
+                lifespan="on",
+                # The drain below has waited already; what is left now is cut off.
+                timeout_graceful_shutdown=2,
+            )
+        )
+        self._service = app
+        self._draining: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        """Listen, then say so."""
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)  # type: ignore[arg-type]
+        if self.started:
+            names = ", ".join(served.name for served in self._service.service.models)
+            say(f"serving {names} at {self.address}; Ctrl-C stops")
+
+    @property
+    def address(self) -> str:
+        """Where it listens; the port is known once it does."""
+        host, port = self.config.host, self.config.port
+        if self.servers and not port:
+            port = self.servers[0].sockets[0].getsockname()[1]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """First signal: begin to drain; second: stop."""
+        if self._service.guard.closing or self._loop is None:
+            super().handle_exit(sig, frame)
+            return
+        self._service.guard.closing = True
+        self._loop.call_soon_threadsafe(self._begin_draining)
+
+    def _begin_draining(self) -> None:
+        self._draining = asyncio.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        bound = self._service.service.config.shutdown_seconds
+        until = time.monotonic() + bound
+        if self._service.num_active:
+            number = self._service.num_active
+            say(f"stopping: {number} requests may take up to {bound:g} seconds more")
+        while self._service.num_active and time.monotonic() < until:
+            await asyncio.sleep(_LOOK)
+        self.should_exit = True
+
+
+def run_server(app: App) -> None:
+    """Serve until a signal ends it."""
+    Server(app).run()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import traceback
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 
 from trafo.errors import TrafoError
@@ -18,16 +19,20 @@ from trafo.generate.request import Piece, Request
 from trafo.runtime.console import say
 from trafo.serve.errors import ApiError, from_trafo
 
+Numbered = tuple[int, Piece]
+
 
 class Subscription:
-    """The pieces of several requests as they come: (number of the request, piece)."""
+    """The pieces of several requests as they come, each with the number of its request."""
 
-    def __init__(self, worker: Worker, requests: Sequence[Request]) -> None:
+    def __init__(self, worker: Worker, requests: Sequence[Request], max_seconds: float) -> None:
         self.requests = requests
         self._worker = worker
         self._numbers = {request: number for number, request in enumerate(requests)}
         self._left = sum(request.config.num_samples for request in requests)
-        self._queue: asyncio.Queue[tuple[int, Piece] | ApiError] = asyncio.Queue()
+        self._deadline = time.monotonic() + max_seconds
+        self._max_seconds = max_seconds
+        self._queue: asyncio.Queue[Numbered | ApiError] = asyncio.Queue()
 
     def put(self, request: Request, piece: Piece) -> None:
         """Called on the event loop."""
@@ -37,25 +42,39 @@ class Subscription:
         """End with an error."""
         self._queue.put_nowait(error)
 
-    async def pieces(self) -> AsyncGenerator[tuple[int, Piece], None]:
-        """All pieces until the last sample is finished; leaving early cancels the requests."""
-        try:
-            while self._left:
-                item = await self._queue.get()
+    def close(self) -> None:
+        """Nobody wants the rest: the engine forgets it at once."""
+        self._worker.leave(self)
+
+    async def batches(self) -> AsyncIterator[list[Numbered]]:
+        """All pieces until the last sample is finished; those that came together, together."""
+        while self._left:
+            items = [await self._next()]
+            while not self._queue.empty():
+                items.append(self._queue.get_nowait())
+            pieces = [item for item in items if not isinstance(item, ApiError)]
+            self._left -= sum(piece.finish_reason is not None for _, piece in pieces)
+            if pieces:
+                yield pieces
+            for item in items:
                 if isinstance(item, ApiError):
                     raise item
-                self._left -= item[1].finish_reason is not None
-                yield item
-        finally:
-            self._worker.leave(self)
+
+    async def _next(self) -> Numbered | ApiError:
+        try:
+            async with asyncio.timeout(self._deadline - time.monotonic()):
+                return await self._queue.get()
+        except TimeoutError:
+            what = f"the request took longer than {self._max_seconds:g} seconds"
+            raise ApiError(504, what, code="timeout") from None
 
 
 class Worker:
     """Runs an engine until it is stopped."""
 
-    def __init__(self, engine: Engine, max_waiting: int = 256) -> None:
+    def __init__(self, engine: Engine, max_queue: int = 256) -> None:
         self.engine = engine
-        self._max_waiting = max_waiting
+        self._max_queue = max_queue
         self._subscriptions: dict[Request, Subscription] = {}
         self._inbox: list[Callable[[], None]] = []
         self._changed = threading.Condition()
@@ -82,18 +101,18 @@ class Worker:
         """Requests that are waiting or running."""
         return len(self._subscriptions)
 
-    def submit(self, requests: Sequence[Request]) -> Subscription:
+    def submit(self, requests: Sequence[Request], max_seconds: float = 300.0) -> Subscription:
         """Hand requests to the engine; refused if the model or the queue cannot take them."""
         try:
             for request in requests:
                 self.engine.check(request)
         except TrafoError as error:
-            raise from_trafo(error) from None
-        if self._num_waiting() + len(requests) > self._max_waiting:
-            raise ApiError(
-                429, "too many requests are waiting; try again", code="queue_full", retry_after=1
-            )
-        subscription = Subscription(self, requests)
+            raise from_trafo(error, "prompt") from None
+        wanted = sum(request.config.num_samples for request in requests)
+        if self.engine.num_waiting + len(self._inbox) + wanted > self._max_queue:
+            what = "too many requests are waiting; try again later"
+            raise ApiError(429, what, code="queue_full", retry_after=1)
+        subscription = Subscription(self, requests, max_seconds)
         for request in requests:
             self._subscriptions[request] = subscription
         self._tell(self.engine.add, requests)
@@ -104,9 +123,6 @@ class Worker:
         left = [r for r in subscription.requests if self._subscriptions.pop(r, None)]
         if left:
             self._tell(self.engine.cancel, left)
-
-    def _num_waiting(self) -> int:
-        return self.engine.num_waiting + len(self._inbox)
 
     def _tell(self, action: Callable[[Request], None], requests: Iterable[Request]) -> None:
         with self._changed:

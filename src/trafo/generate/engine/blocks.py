@@ -29,7 +29,6 @@ class Pages:
     """tokens that were in the cache already"""
     _node: int = _ROOT
     _num_indexed: int = 0
-    _age: int = 0
     _coming: _Key | None = None
 
 
@@ -45,7 +44,6 @@ class BlockPool:
     _idle: OrderedDict[int, None] = field(default_factory=OrderedDict)
     _coming: dict[_Key, Pages] = field(default_factory=dict)
     _next_node: int = _ROOT + 1
-    _age: int = 0
 
     def __post_init__(self) -> None:
         self._free = list(reversed(range(self.num_blocks)))
@@ -74,7 +72,7 @@ class BlockPool:
             self._idle.pop(block, None)
             self._users[block] += 1
         own = [self._take() for _ in range(needed)]
-        pages = Pages(shared + own, len(shared) * BLOCK, node, len(shared), self._age)
+        pages = Pages(shared + own, len(shared) * BLOCK, node, len(shared))
         self._expect(pages, ids)
         return pages
 
@@ -86,8 +84,6 @@ class BlockPool:
 
     def commit(self, pages: Pages, ids: Sequence[int], num_read: int) -> None:
         """The first `num_read` of these ids are in the cache: full blocks may be shared now."""
-        if pages._age != self._age:
-            return
         while (pages._num_indexed + 1) * BLOCK <= num_read:
             key = _key(pages._node, ids, pages._num_indexed, whole=True)
             assert key is not None
@@ -109,13 +105,6 @@ class BlockPool:
             else:
                 self._free.append(block)
         pages.blocks = []
-
-    def forget(self) -> None:
-        """Nothing in the cache can be shared any more: the weights have changed."""
-        self._free += list(self._idle)
-        self._tree, self._keys, self._coming = {}, {}, {}
-        self._idle.clear()
-        self._age += 1
 
     def _match(self, ids: Sequence[int]) -> tuple[int, list[int]]:
         """The longest beginning in the tree: its last node, its blocks."""

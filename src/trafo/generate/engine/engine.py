@@ -150,11 +150,7 @@ def _sample(sequences: Items[Sequence], logits: Tensor) -> list[Token]:
     for config, places in groups.items():
         rows = logits if len(places) == len(sequences) else logits[places]
         generators = [sequences[place].generator for place in places]
-        seen = None
-        if config.repetition_penalty != 1.0:
-            seen = torch.zeros(rows.shape, dtype=torch.bool, device=rows.device)
-            for row, place in enumerate(places):
-                seen[row, sequences[place].ids] = True
-        for place, token in zip(places, sample(rows, config, generators, seen), strict=True):
+        texts = [sequences[place].text for place in places] if config.looks_back else None
+        for place, token in zip(places, sample(rows, config, generators, texts), strict=True):
             tokens[place] = token
     return [token for token in tokens if token is not None]

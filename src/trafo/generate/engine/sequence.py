@@ -56,6 +56,11 @@ class Sequence:
         left = self.request.config.max_new_tokens - self.num_new
         return min(self._context_length, len(self.ids) - self.start + left)
 
+    @property
+    def text(self) -> tuple[list[int], int]:
+        """All ids, and how many of them are the prompt."""
+        return self.ids, len(self.request.prompt)
+
     def add(self, token: Token) -> Piece:
         """Append a sampled token; the piece says whether that was the end."""
         self.ids.append(token.id)

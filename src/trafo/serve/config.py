@@ -1,0 +1,50 @@
+"""Settings of the service: where it listens, whom it answers, how much it takes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trafo.errors import require, require_at_least
+from trafo.generate.engine.scheduler import EngineConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeConfig:
+    """The defaults suit one person on this machine."""
+
+    host: str = "127.0.0.1"
+    """address to listen on; the default is reached from this machine only"""
+    port: int = 8000
+    """port to listen on"""
+    api_key: str | None = None
+    """key that clients must send; None: the variable TRAFO_API_KEY, or no key at all"""
+    cors_origins: tuple[str, ...] = ()
+    """web pages from elsewhere that may use the service, such as https://example.org"""
+    max_body_bytes: int = 1_000_000
+    """largest request body"""
+    max_prompt_tokens: int | None = None
+    """longest prompt; None: the model's context length"""
+    max_tokens: int = 4096
+    """most new tokens of a completion"""
+    max_choices: int = 64
+    """most completions of one request: prompts times n"""
+    max_queue: int = 256
+    """completions that may wait for a place"""
+    max_seconds: float = 300.0
+    """longest time that a request may take, waiting included"""
+    requests_per_minute: int | None = None
+    """requests per minute and key (or address, without keys); None: any number"""
+    shutdown_seconds: float = 10.0
+    """how long running requests may go on after SIGTERM or Ctrl-C"""
+    follow: bool = False
+    """take up newer checkpoints of a run as they appear"""
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    """batching, cache and kernels"""
+
+    def __post_init__(self) -> None:
+        counts = ("max_body_bytes", "max_prompt_tokens", "max_tokens", "max_choices", "max_queue")
+        for name in (*counts, "requests_per_minute"):
+            require_at_least(1, **{name: getattr(self, name)})
+        require_at_least(0, max_seconds=self.max_seconds, shutdown_seconds=self.shutdown_seconds)
+        require(0 <= self.port < 65536, f"port is {self.port}", "it must be from 0 to 65535")
+        require(self.api_key != "", "api_key is empty", "give a key, or none at all")

@@ -1,0 +1,88 @@
+"""What `/metrics` tells Prometheus: requests, tokens, delays, and how full the engine is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from trafo.serve.formats import Usage
+from trafo.serve.worker import Worker
+
+_DELAYS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class Metrics:
+    """The counters of one service."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "trafo_requests", "requests answered", ["path", "status"], registry=self.registry
+        )
+        self.tokens = Counter(
+            "trafo_tokens", "tokens read and written", ["kind"], registry=self.registry
+        )
+        self.first_token = Histogram(
+            "trafo_first_token_seconds",
+            "time to the first token",
+            buckets=_DELAYS,
+            registry=self.registry,
+        )
+        self.between_tokens = Histogram(
+            "trafo_token_gap_seconds",
+            "time between tokens",
+            buckets=_DELAYS,
+            registry=self.registry,
+        )
+        self.open = Gauge("trafo_open_requests", "requests being answered", registry=self.registry)
+
+    def text(self) -> bytes:
+        """In Prometheus' own format."""
+        return generate_latest(self.registry)
+
+
+class EngineCollector(Collector):
+    """Reads the state of the engines when it is asked."""
+
+    def __init__(self, workers: Callable[[], Iterable[tuple[str, Worker]]]) -> None:
+        self._workers = workers
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """One number of each kind for each model."""
+        readers = {
+            "running_sequences": lambda engine: engine.num_running,
+            "waiting_sequences": lambda engine: engine.num_waiting,
+            "free_cache_blocks": lambda engine: engine.pool.num_free,
+            "cache_blocks": lambda engine: engine.pool.num_blocks,
+        }
+        for name, read in readers.items():
+            family = GaugeMetricFamily(f"trafo_{name}", name.replace("_", " "), labels=["model"])
+            for model, worker in self._workers():
+                family.add_metric([model], read(worker.engine))  # type: ignore[no-untyped-call]
+            yield family
+
+
+class Watch:
+    """Times the tokens of one answer."""
+
+    def __init__(self, metrics: Metrics, usage: Usage) -> None:
+        self._metrics = metrics
+        self._usage = usage
+        self._last = time.perf_counter()
+        self._begun = False
+
+    def token(self) -> None:
+        """A token came."""
+        now = time.perf_counter()
+        metrics = self._metrics
+        (metrics.between_tokens if self._begun else metrics.first_token).observe(now - self._last)
+        self._begun, self._last = True, now
+
+    def end(self) -> None:
+        """All tokens came, or nobody waits for them."""
+        self._metrics.tokens.labels("prompt").inc(self._usage.prompt_tokens)
+        self._metrics.tokens.labels("completion").inc(self._usage.completion_tokens)

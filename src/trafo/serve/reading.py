@@ -1,0 +1,97 @@
+"""What all endpoints share: the service's parts, a body that is checked, prompts as ids."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pydantic import ValidationError
+from starlette.requests import Request as HttpRequest
+
+from trafo.errors import TrafoError
+from trafo.generate.complete import encode_prompt
+from trafo.generate.config import GenerationConfig
+from trafo.generate.decode import check_prompt
+from trafo.serve.config import ServeConfig
+from trafo.serve.errors import ApiError, from_trafo, from_validation
+from trafo.serve.metrics import Metrics
+from trafo.serve.models import LanguageModel, Models
+from trafo.serve.protocol import Body, TextsOrIds
+
+_Body = TypeVar("_Body", bound=Body)
+_Result = TypeVar("_Result")
+
+
+@dataclass
+class Service:
+    """What the endpoints work with."""
+
+    models: Models
+    config: ServeConfig
+    metrics: Metrics
+    one_at_a_time: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    num_jobs: int = 0
+
+    async def compute(self, job: Callable[[], _Result]) -> _Result:
+        """Run a computation beside the engines, one at a time; the queue has a bound, too."""
+        if self.num_jobs >= self.config.max_queue:
+            what = "too many requests are waiting; try again later"
+            raise ApiError(429, what, code="queue_full", retry_after=1)
+        self.num_jobs += 1
+        try:
+            async with self.one_at_a_time:
+                return await asyncio.to_thread(job)
+        finally:
+            self.num_jobs -= 1
+
+
+def service_of(http: HttpRequest) -> Service:
+    """The service that got the request."""
+    service: Service = http.app.state.service
+    return service
+
+
+async def read_body(http: HttpRequest, kind: type[_Body]) -> _Body:
+    """The body, checked."""
+    try:
+        return kind.model_validate_json(await http.body())
+    except ValidationError as error:
+        raise from_validation(error) from None
+
+
+def prompts_of(given: TextsOrIds, name: str) -> list[str | list[int]]:
+    """One prompt or several: each a text or ids."""
+    if isinstance(given, str):
+        return [given]
+    if not given:
+        raise ApiError(400, f"{name} is an empty list", param=name, code="invalid_value")
+    if isinstance(given[0], int):
+        return [given]
+    return list(given)
+
+
+def prompt_ids(
+    service: Service, served: LanguageModel, prompt: str | list[int], name: str
+) -> list[int]:
+    """The ids of a prompt; refused if there are too many, or some that the model does not know."""
+    model, tokenizer = served.bundle.model, served.bundle.tokenizer
+    try:
+        ids = prompt
+        if isinstance(ids, str):
+            ids = encode_prompt(tokenizer, ids, GenerationConfig())
+        check_prompt(model, ids)
+    except TrafoError as error:
+        raise from_trafo(error, name) from None
+    return fitting(service, served, ids, name)
+
+
+def fitting(service: Service, served: LanguageModel, ids: list[int], name: str) -> list[int]:
+    """The same ids, unless there are too many."""
+    context = served.bundle.model.context_length
+    most = min(context, service.config.max_prompt_tokens or context)
+    if len(ids) > most:
+        what = f"{name} has {len(ids):,} tokens; at most {most:,} are allowed"
+        raise ApiError(400, what, param=name, code="context_length_exceeded")
+    return ids
