@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.experiment.conftest import MakeExperiment
 
 from trafo.errors import ConfigError
-from trafo.experiment.spec import make_experiment, merged, nested, read_experiment
+from trafo.experiment.spec import make_experiment, read_experiment
+from trafo.experiment.tree import merged, nested
 
 
 def test_a_file_is_read_over_its_recipe(tmp_path: Path) -> None:

@@ -91,14 +91,15 @@ class Watch:
     def _table(self) -> Group:
         from rich.console import Group
 
-        table = plain_table("lrrr", ("run", "seed", "step", "loss"))
+        table = plain_table("lrrl", ("arm", "seed", "step", "loss"))
         for name, what in self._ended:
-            table.add_row(name, str(self._runs[name].seed), "", what)
+            run = self._runs[name]
+            table.add_row(run.cell, str(run.seed), "", what)
         for run in self._active:
             last = last_record(run)
             steps = "" if run.config.budget else f"/{run.config.steps:,}"
             loss = f"{last['loss']:.3f}" if "loss" in last else "starting"
-            table.add_row(run.name, str(run.seed), f"{last.get('step', 0):,}{steps}", loss)
+            table.add_row(run.cell, str(run.seed), f"{last.get('step', 0):,}{steps}", loss)
         return Group(table, self._summary())
 
 

@@ -13,7 +13,8 @@ from typing import Any
 from trafo.account import Workload, account, training_flops
 from trafo.config import with_values
 from trafo.errors import require
-from trafo.experiment.spec import Arm, Experiment, Problems, merged, nested
+from trafo.experiment.spec import Arm, Experiment, Problems
+from trafo.experiment.tree import merged, nested
 from trafo.runtime.progress import progress
 from trafo.train.config import TrainConfig
 from trafo.train.start import anchored
@@ -103,11 +104,6 @@ def flops_per_step(config: TrainConfig) -> int:
 def num_parameters(config: TrainConfig) -> int:
     """Number of parameters of the model."""
     return account(config.model_config, Workload(seq=config.seq)).parameters
-
-
-def with_setting(config: TrainConfig, key: str, value: Any) -> TrainConfig:
-    """The config with one more setting changed, by its dotted key."""
-    return with_values(config, nested({key: value}), key)
 
 
 def _points(arm: Arm) -> Iterator[Point]:

@@ -24,9 +24,9 @@ from typing import Any
 
 from trafo.config import with_values
 from trafo.errors import ConfigError, TrafoError, did_you_mean, require
+from trafo.experiment.tree import Tree, nested
 from trafo.train.config import TrainConfig
 
-Tree = dict[str, Any]
 Sweep = dict[str, tuple[Any, ...]]
 
 EQUAL = ("steps", "tokens", "flops", "wall-clock")
@@ -134,10 +134,7 @@ def make_experiment(
 ) -> Experiment:
     """The experiment that a mapping describes; all its problems in one error."""
     problems = Problems()
-    for key in asked:
-        if key not in _KEYS:
-            hint = did_you_mean(str(key), _KEYS, f"known here: {', '.join(_KEYS)}")
-            problems.lines.append(f"{where}: unknown key {key}; {hint}")
+    problems.lines.extend(_unknown_keys(asked, where))
     base, equal = TrainConfig(), "steps"
     arms: tuple[Arm, ...] = ()
     seeds: tuple[int, ...] = ()
@@ -151,12 +148,7 @@ def make_experiment(
     with problems.noted(where):
         equal = _equal(str(asked.get("equal", "steps")), base)
     with problems.noted(where):
-        halving = _part(Halving, asked.get("halving"), "halving")
-        require(
-            halving is None or equal != "wall-clock",
-            "halving needs a number of steps",
-            "hold steps, tokens or flops equal instead of wall-clock",
-        )
+        halving = _halving(asked.get("halving"), equal)
     with problems.noted(where):
         scaling = _part(Scaling, asked.get("scaling"), "scaling")
     problems.raise_if_any()
@@ -172,27 +164,11 @@ def make_experiment(
     )
 
 
-def nested(settings: Mapping[str, Any]) -> Tree:
-    """`{"model.d_ff": 8}` as `{"model": {"d_ff": 8}}`."""
-    tree: Tree = {}
-    for key, value in settings.items():
-        *branches, leaf = str(key).split(".")
-        at = tree
-        for branch in branches:
-            at = at.setdefault(branch, {})
-        value = nested(value) if isinstance(value, Mapping) else value
-        is_branch = isinstance(value, dict) and isinstance(at.get(leaf), dict)
-        at[leaf] = merged(at[leaf], value) if is_branch else value
-    return tree
-
-
-def merged(below: Tree, above: Tree) -> Tree:
-    """Both trees; where they meet, `above` wins."""
-    result = dict(below)
-    for key, value in above.items():
-        both = isinstance(value, dict) and isinstance(result.get(key), dict)
-        result[key] = merged(result[key], value) if both else value
-    return result
+def _unknown_keys(asked: Mapping[str, Any], where: str) -> Iterator[str]:
+    for key in asked:
+        if key not in _KEYS:
+            hint = did_you_mean(str(key), _KEYS, f"known here: {', '.join(_KEYS)}")
+            yield f"{where}: unknown key {key}; {hint}"
 
 
 def _base(asked: Mapping[str, Any], text: tuple[str, ...], where: str, folder: Path) -> TrainConfig:
@@ -286,6 +262,14 @@ def _equal(equal: str, base: TrainConfig) -> str:
         hint = "leave it out, or hold wall-clock equal"
         require(not has_budget, f"equal: {equal}, but base.budget is {base.budget}", hint)
     return equal
+
+
+def _halving(given: object, equal: str) -> Halving | None:
+    halving: Halving | None = _part(Halving, given, "halving")
+    has_steps = halving is None or equal != "wall-clock"
+    hint = "hold steps, tokens or flops equal instead of wall-clock"
+    require(has_steps, "halving needs a number of steps", hint)
+    return halving
 
 
 def _part(cls: type[Any], given: object, where: str) -> Any:
