@@ -74,7 +74,7 @@ def curve_of(cell: Cell, metric: str) -> Curve | None:
 def draw_curves(summary: Summary, cells: Sequence[Cell], clock: str) -> Picture | None:
     """Learning curves of the held-out loss, the mean and its interval over the seeds."""
     figure, axes = new_figure()
-    metric, drawn, tops = summary.metric, 0, []
+    metric, drawn, begins, lowest = summary.metric, 0, [], []
     for color, cell in zip(some_colors(len(cells)), cells, strict=True):
         curve = curve_of(cell, metric)
         if curve is None:
@@ -85,13 +85,14 @@ def draw_curves(summary: Summary, cells: Sequence[Cell], clock: str) -> Picture 
         axes.plot(at, means, style, color=color, label=label, marker="o", markersize=2.5)
         if len(curve.values) > 1:
             axes.fill_between(at, low, high, color=color, alpha=0.15, linewidth=0)
-        tops.append(means[0])
+        begins.append(means[0])
+        lowest.append(means.min())
         drawn += 1
     if not drawn:
         return None
-    # One that explodes must not hide the others.
-    bottom = axes.get_ylim()[0]
-    axes.set_ylim(bottom, min(axes.get_ylim()[1], 1.15 * float(np.median(tops))))
+    # One that explodes, or a band of few seeds, must not hide the others.
+    top = min(axes.get_ylim()[1], 1.15 * float(np.median(begins)))
+    axes.set_ylim(max(axes.get_ylim()[0], min(lowest) - 0.15 * (top - min(lowest))), top)
     axes.set_xlabel(CLOCKS[clock])
     axes.set_ylabel(f"held-out {METRICS[metric]}")
     axes.legend(frameon=False, fontsize=8, ncols=1 + (drawn > 6))
