@@ -1,0 +1,195 @@
+"""The service in a process of its own: real sockets, real clients, real signals."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette")
+
+KEY = "a-key"
+
+# What `trafo serve` runs, with a tiny model instead of a run.
+PROGRAM = """
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+spec = spec_from_file_location("tiny", sys.argv[1])
+tiny = module_from_spec(spec)
+spec.loader.exec_module(tiny)
+from trafo.generate.engine import EngineConfig, build_engine
+from trafo.serve.app import create_app
+from trafo.serve.chat_template import ChatTemplate
+from trafo.serve.config import ServeConfig
+from trafo.serve.models import LanguageModel, Models
+from trafo.serve.server import run_server
+from trafo.serve.worker import Worker
+bundle = tiny.tiny_bundle()
+worker = Worker(build_engine(bundle.model, EngineConfig(threads=1)))
+model = LanguageModel("tiny", Path("tiny"), bundle, worker, ChatTemplate())
+config = ServeConfig(port=int(sys.argv[2]), api_key=sys.argv[3], max_tokens=100_000)
+run_server(create_app(Models([model]), config))
+"""
+
+
+@contextmanager
+def server():
+    """A server and its address; whatever happens, it is gone afterwards."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    conftest = Path(__file__).with_name("conftest.py")
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(conftest), str(port), KEY],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    ) as process:
+        try:
+            assert any(line.startswith("serving") for line in process.stderr)
+            yield process, f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def address():
+    with server() as (_, address):
+        yield address
+
+
+def test_curl(address):
+    command = ["curl", "-sN", f"{address}/v1/completions", "-H", f"Authorization: Bearer {KEY}"]
+    body = json.dumps({"prompt": "Hi", "max_tokens": 3, "stream": True})
+    try:
+        done = subprocess.run([*command, "-d", body], capture_output=True, text=True, check=True)
+    except FileNotFoundError:
+        pytest.skip("no curl")
+    assert done.stdout.endswith("data: [DONE]\n\n")
+
+
+def test_openai_sdk(address):
+    openai = pytest.importorskip("openai")
+    client = openai.OpenAI(base_url=f"{address}/v1", api_key=KEY)
+    assert [model.id for model in client.models.list()] == ["tiny"]
+    same = {"model": "tiny", "seed": 4, "max_tokens": 8}
+    done = client.completions.create(prompt="Hi", logprobs=2, **same)
+    assert len(done.choices[0].logprobs.tokens) == done.usage.completion_tokens == 8
+    parts = list(client.completions.create(prompt="Hi", stream=True, **same))
+    assert "".join(part.choices[0].text for part in parts) == done.choices[0].text
+
+    messages = [{"role": "user", "content": "Hi"}]
+    chat = client.chat.completions.create(messages=messages, logprobs=True, top_logprobs=3, **same)
+    entries = chat.choices[0].logprobs.content
+    assert all(len(entry.top_logprobs) == 3 for entry in entries)
+    options = {"include_usage": True}
+    parts = list(
+        client.chat.completions.create(
+            messages=messages, stream=True, stream_options=options, **same
+        )
+    )
+    text = "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
+    assert text == chat.choices[0].message.content
+    assert parts[-1].usage.completion_tokens == chat.usage.completion_tokens
+
+    vectors = client.embeddings.create(model="tiny", input=["a", "bc"])
+    assert [len(each.embedding) for each in vectors.data] == [24, 24]
+    with pytest.raises(openai.BadRequestError, match="tools"):
+        client.chat.completions.create(messages=messages, tools=[], **same)
+    with pytest.raises(openai.NotFoundError):
+        client.completions.create(model="other", prompt="Hi")
+    with pytest.raises(openai.AuthenticationError):
+        openai.OpenAI(base_url=f"{address}/v1", api_key="x", max_retries=0).models.list()
+
+
+def test_openai_sdk_async(address):
+    openai = pytest.importorskip("openai")
+    import asyncio
+
+    async def ask(client, seed):
+        same = {"model": "tiny", "prompt": "Hi", "seed": seed, "max_tokens": 20}
+        done = await client.completions.create(**same)
+        stream = await client.completions.create(stream=True, **same)
+        text = "".join([part.choices[0].text async for part in stream])
+        assert text == done.choices[0].text
+        return text
+
+    async def ask_all():
+        async with openai.AsyncOpenAI(base_url=f"{address}/v1", api_key=KEY) as client:
+            return await asyncio.gather(*(ask(client, seed) for seed in range(12)))
+
+    assert len(set(asyncio.run(ask_all()))) == 12
+
+
+def test_litellm(address, monkeypatch):
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    program = f"""
+import warnings; warnings.simplefilter("ignore")
+import litellm
+same = dict(model="openai/tiny", api_base="{address}/v1", api_key="{KEY}", seed=1, max_tokens=6)
+messages = [{{"role": "user", "content": "Hi"}}]
+whole = litellm.completion(messages=messages, **same)
+parts = litellm.completion(messages=messages, stream=True, **same)
+text = "".join(part.choices[0].delta.content or "" for part in parts)
+assert text == whole.choices[0].message.content, (text, whole)
+print("agreed")
+"""
+    assert "agreed" in _in_process(program, "litellm")
+
+
+def test_langchain(address):
+    program = f"""
+import warnings; warnings.simplefilter("ignore")
+from langchain_openai import ChatOpenAI
+chat = ChatOpenAI(model="tiny", base_url="{address}/v1", api_key="{KEY}", seed=1, max_tokens=6)
+whole = chat.invoke("Hi").content
+text = "".join(part.content for part in chat.stream("Hi"))
+assert text == whole, (text, whole)
+print("agreed")
+"""
+    assert "agreed" in _in_process(program, "langchain_openai")
+
+
+def _in_process(program, package):
+    """These packages are slow to import and change global state."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    if "ModuleNotFoundError" in done.stderr:
+        pytest.skip(f"no {package}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def refused(url):
+    """Ask until the answer is 503, or nobody answers any more."""
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code == 503
+        except urllib.error.URLError:
+            return True
+
+
+def test_sigterm_finishes_what_runs_and_refuses_the_rest():
+    with server() as (process, address):
+        request = urllib.request.Request(
+            f"{address}/v1/completions",
+            json.dumps({"prompt": "Hi", "max_tokens": 400, "stream": True}).encode(),
+            {"Authorization": f"Bearer {KEY}"},
+        )
+        with urllib.request.urlopen(request) as stream:
+            stream.readline()
+            process.send_signal(signal.SIGTERM)
+            assert refused(f"{address}/health")
+            rest = stream.read()
+        assert rest.endswith(b"data: [DONE]\n\n")
+        assert process.wait(60) == 0
