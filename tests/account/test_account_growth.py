@@ -7,7 +7,6 @@ from trafo.account.growth import (
     Growth,
     attend_to_all,
     convolve,
-    draw_growth,
     fit,
     measure_growth,
     recur,
@@ -34,12 +33,10 @@ def test_the_layers_compute_what_they_are_called():
     torch.testing.assert_close(convolve(x, weight.flatten(1).T), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_every_layer_is_timed_at_every_length_and_drawn(tmp_path):
+def test_every_layer_is_timed_at_every_length():
     growths = measure_growth((64, 128), d_model=8, window=8, rounds=1)
     assert [growth.expected for growth in growths] == [2, 1, 1, 1]
     assert all(second > 0 for growth in growths for second in growth.seconds)
-    draw_growth(growths, tmp_path / "growth.png")
-    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """`trafo account`: answers, refusals, and that every model's own fields are flags."""
 
 import json
+import re
 
 import pytest
 
@@ -48,6 +49,11 @@ def test_the_table_shows_parts_products_and_answers(capsys):
     assert code == 0
     for word in ("124,439,808", "feed-forward", "1024 x 768 x 3072", "largest batch in 80.0 GB"):
         assert word in out
+    for line in (
+        "attention: scores +1024 x 64 x 1024",
+        "attention: weighted mean +1024 x 1024 x 64",
+    ):
+        assert re.search(line, out)
     assert "at 50 % of 19.50 TFLOP/s" in out
     assert max(map(len, out.splitlines())) <= 80
 
@@ -137,9 +143,12 @@ def test_the_picture_of_the_shares(model, tmp_path, capsys):
     assert (tmp_path / "shares.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_complexity_prints_theory_beside_measurement(capsys):
-    code, out, _ = run("complexity --lengths 64 256 --d-model 8 --window 8", capsys)
+def test_complexity_prints_theory_beside_measurement(tmp_path, capsys):
+    picture = tmp_path / "growth.png"
+    line = f"complexity --lengths 64 256 --d-model 8 --window 8 --picture {picture}"
+    code, out, _ = run(line, capsys)
     assert code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
     for word in ("O(n² d)", "O(r n d)", "O(n d²)", "O(k n d²)", "restricted, r = 8"):
         assert word in out
     rows = answers("complexity --lengths 64 256 --d-model 8", capsys)

@@ -7,7 +7,7 @@ Layers of a kind are alike: one of each is run, and counted as often as the mode
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -53,16 +53,16 @@ class Account:
         parameters: Counter[Place] = Counter()
         for name, parameter in self.model.named_parameters():
             parameters[place_of(name)] += parameter.numel()
-        recorder = self.forward_pass
-        places = dict.fromkeys([*recorder.places.values(), *parameters])
+        products: dict[Place, list[MatrixProduct]] = defaultdict(list)
+        for (place, product), times in self.forward_pass.products.items():
+            products[place].append(replace(product, times=times))
+        places = dict.fromkeys([*self.forward_pass.places.values(), *parameters])
         return tuple(
             Part(
-                block=place.block,
-                name=place.part,
+                place=place,
                 layers=(layers := self.layers[place.block]),
                 parameters=layers * parameters[place],
-                products=tuple(_products_at(recorder, place)),
-                kept_bytes=layers * self.kept[place],
+                products=tuple(products[place]),
             )
             for place in _by_block(places)
         )
@@ -90,14 +90,12 @@ class Account:
     @property
     def forward_flops(self) -> int:
         """FLOPs of the matrix products."""
-        return sum(self._flops(place, p.forward_flops) for place, p in self._products())
+        return sum(part.forward_flops for part in self.parts)
 
     @property
     def backward_flops(self) -> int:
         """FLOPs of the gradients of the matrix products."""
-        if not self.work.is_training:
-            return 0
-        return sum(self._flops(place, p.backward_flops) for place, p in self._products())
+        return sum(part.backward_flops for part in self.parts) if self.work.is_training else 0
 
     @property
     def flops(self) -> int:
@@ -107,12 +105,13 @@ class Account:
     @property
     def kept_bytes(self) -> int:
         """Activations kept for the backward pass when the forward pass is done."""
-        return sum(self.layers[place.block] * number for place, number in self.kept.items())
+        return self.kept.total()
 
     @property
     def kept(self) -> Counter[Place]:
-        """The same by part, in one layer of each kind."""
-        return self.timeline().kept
+        """The same by part, of all its layers."""
+        kept = self.timeline().kept
+        return Counter({place: self.layers[place.block] * kept[place] for place in kept})
 
     @property
     def cache_bytes(self) -> int:
@@ -141,13 +140,6 @@ class Account:
         return _extrapolate(
             _timeline(config, fewer, accumulating), _timeline(config, more, accumulating), factor
         )
-
-    def _products(self) -> Iterator[tuple[Place, MatrixProduct]]:
-        for (place, product), times in self.forward_pass.products.items():
-            yield place, replace(product, times=times)
-
-    def _flops(self, place: Place, of_one_layer: int) -> int:
-        return self.layers[place.block] * of_one_layer
 
 
 def account(config: ModelConfig, work: Workload) -> Account:
@@ -222,12 +214,6 @@ def _extrapolate(a: Timeline, b: Timeline, factor: float) -> Timeline:
         for m in b.moments
     ]
     return Timeline(kept, moments, between(a.cache_bytes, b.cache_bytes))
-
-
-def _products_at(recorder: Recorder, place: Place) -> Iterator[MatrixProduct]:
-    for (where, product), times in recorder.products.items():
-        if where == place:
-            yield replace(product, times=times)
 
 
 def _by_block(places: dict[Place, None]) -> list[Place]:

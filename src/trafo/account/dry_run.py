@@ -27,6 +27,7 @@ from trafo.account.parts import MatrixProduct, Place, place_of
 
 _aten: Any = torch.ops.aten
 _HEAD = "lm_head"
+_ATTENTION = ("scores", "weighted mean")
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._running: list[str] = []
         self._paths: dict[int, str] = {}  # of what made each node of the graph
         self._last_path = _HEAD
+        self._products_at: Counter[str] = Counter()
         own = (*model.parameters(), *model.buffers())
         self._known = weakref.WeakSet(tensor.untyped_storage() for tensor in own)
         _announce_methods(model, self._running)
@@ -63,8 +65,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._last_path = path = self._forward_path() if node is None else self._path_of(node)
         place = self.places.setdefault(path, place_of(path))
         if node is None:
-            for product, times in _products_of(func.overloadpacket, args, path):
+            name = self._name_of_next_product(path)
+            for product, times in _products_of(func.overloadpacket, args, name):
                 self.products[place, product] += times
+                self._products_at[path] += 1
         for tensor in out if isinstance(out, tuple | list) else (out,):
             if isinstance(tensor, Tensor):
                 self._count(tensor)
@@ -83,6 +87,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _path_of(self, node: Any) -> str:
         """What the node was made by; adding up a gradient belongs to what computed it."""
         return self._paths.get(node._sequence_nr(), self._last_path)
+
+    def _name_of_next_product(self, path: str) -> str:
+        """The layer's own name; attention has two products, the scores come first."""
+        name = path.rpartition(".")[2]
+        return _ATTENTION[self._products_at[path] % 2] if name == "attention" else name
 
     def _count(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
@@ -197,10 +206,9 @@ def _own_methods(module: Module) -> list[str]:
 
 
 def _products_of(
-    operation: Any, args: tuple[Any, ...], path: str
+    operation: Any, args: tuple[Any, ...], name: str
 ) -> Iterator[tuple[MatrixProduct, int]]:
     """The matrix products in an operation, and how often it does each."""
-    name = path.rpartition(".")[2]
     if operation in (_aten.mm, _aten.bmm):
         yield _product(name, *args[:2])
     elif operation in (_aten.addmm, _aten.baddbmm, _aten.addmm_):
@@ -208,10 +216,8 @@ def _products_of(
     elif operation is _aten._scaled_dot_product_flash_attention_for_cpu:
         (*lead, queries, d_head), keys = args[0].shape, args[1].shape[-2]
         gradients = 2 * args[0].requires_grad
-        for each, shape in (
-            ("Q Kᵀ", (queries, d_head, keys)),
-            ("weights V", (queries, keys, d_head)),
-        ):
+        shapes = (queries, d_head, keys), (queries, keys, d_head)
+        for each, shape in zip(_ATTENTION, shapes, strict=True):
             yield MatrixProduct(each, *shape, gradients=gradients), math.prod(lead)
 
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from time import process_time
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -51,11 +51,8 @@ class Growth:
 
 def fit(lengths: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
     """a and c of t = c n^a: the line through log t over log n, by least squares."""
-    x, y = [math.log(n) for n in lengths], [math.log(t) for t in seconds]
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    covariance = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
-    slope = covariance / sum((a - mean_x) ** 2 for a in x)
-    return slope, math.exp(mean_y - slope * mean_x)
+    slope, start = np.polyfit(np.log(lengths), np.log(seconds), 1)
+    return float(slope), math.exp(start)
 
 
 def measure_growth(
@@ -137,29 +134,3 @@ def _seconds(run: Callable[[Tensor], Tensor], x: Tensor) -> float:
     start = process_time()
     run(x)
     return process_time() - start
-
-
-def draw_growth(growths: Sequence[Growth], path: Path) -> None:
-    """Measured times as points, the fitted power laws as lines."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")  # a file, no window
-    from matplotlib import pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(7.2, 4.8), layout="constrained")
-    for growth in growths:
-        lengths = growth.lengths[growth.fitted]
-        power, factor = fit(lengths, growth.seconds[growth.fitted])
-        line = [factor * n**power for n in lengths]
-        label = f"{growth.layer}: {growth.theory}, measured n^{growth.exponent:.2f}"
-        points = axis.plot(growth.lengths, growth.seconds, "o", markersize=5)[0]
-        axis.plot(lengths, line, "-", color=points.get_color(), label=label)
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
-    axis.set_xticks(growths[0].lengths, [f"{n:,}" for n in growths[0].lengths])
-    axis.set_xlabel("tokens in the sequence")
-    axis.set_ylabel("seconds of one forward pass")
-    axis.grid(visible=True, which="major", alpha=0.3)
-    axis.legend(frameon=False, fontsize=9)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)

@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 from trafo.account.account import account
 from trafo.account.memory import memory
@@ -55,6 +56,9 @@ class Shape:
     work: Workload
 
 
+_PAIRS: Any = {"source_vocab_size": 8000, "target_vocab_size": 8000}
+_SMALL_LM: Any = {"vocab_size": 2000, "d_model": 256, "num_layers": 3, "num_heads": 4}
+_SMALL_PAIRS: Any = {"num_encoder_layers": 3, "num_decoder_layers": 3, "d_model": 256, "d_ff": 1024}
 SHAPES = (
     Shape(
         "language model, batch 8",
@@ -63,13 +67,7 @@ SHAPES = (
     ),
     Shape(
         "long sequences",
-        TransformerLMConfig(
-            vocab_size=2000,
-            context_length=1024,
-            d_model=256,
-            num_layers=3,
-            num_heads=4,
-        ),
+        TransformerLMConfig(context_length=1024, **_SMALL_LM),
         Workload(seq=1024, batch_size=2),
     ),
     Shape(
@@ -79,19 +77,12 @@ SHAPES = (
     ),
     Shape(
         "encoder-decoder, dropout",
-        EncoderDecoderConfig(
-            source_vocab_size=8000,
-            target_vocab_size=8000,
-            d_model=256,
-            num_encoder_layers=3,
-            num_decoder_layers=3,
-            d_ff=1024,
-        ),
+        EncoderDecoderConfig(**_PAIRS, **_SMALL_PAIRS),
         Workload(seq=128, source_seq=96, batch_size=4),
     ),
     Shape(
         "recurrent, attention",
-        RecurrentConfig(source_vocab_size=8000, target_vocab_size=8000, d_hidden=256, dropout=0.0),
+        RecurrentConfig(**_PAIRS, d_hidden=256, dropout=0.0),
         Workload(seq=40, batch_size=64),
     ),
 )

@@ -76,14 +76,11 @@ class MatrixProduct:
 class Part:
     """A row of the table: the cost of a part in all layers of its block together."""
 
-    block: str
-    name: str
+    place: Place
     layers: int
     parameters: int
     products: tuple[MatrixProduct, ...]
     """of one layer"""
-    kept_bytes: int
-    """activations kept for the backward pass"""
 
     @property
     def forward_flops(self) -> int:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
-from trafo.cli.account import complexity, measuring
+from trafo.cli.account import complexity
 from trafo.cli.account.models import parse_with_model
 from trafo.cli.tokenizer.arguments import OptionalInt, OptionalPath, OptionalString
 from trafo.errors import require
 
 if TYPE_CHECKING:
-    from trafo.account import Workload
-    from trafo.account.report import Circumstances
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from trafo.account import Measurement, Workload
     from trafo.models import ModelConfig
+
+_FOOTNOTE = """
+measured: physical memory above what the process held before, freed memory returned at once
+(MALLOC_MMAP_THRESHOLD_=65536); by default, the C library keeps some of it for later"""
 
 OptionalNumber = Annotated[float | None, arg(metavar="FLOAT")]
 
@@ -99,32 +106,48 @@ def run(options: Options | complexity.Options) -> None:
 
 
 def _run_measure(options: Options) -> None:
-    """Measure the given model, or five different ones."""
-    from trafo.account.measurement import SHAPES, Shape
+    """Predict and measure the given model, or five different ones."""
+    from trafo.account.measurement import SHAPES, Shape, measure
+    from trafo.runtime.console import show, show_json
+    from trafo.runtime.progress import progress
 
-    name = options.name
+    name, ask = options.name, options.ask
     shapes = SHAPES if name is None else [Shape(name, options.config, _workload(options))]
-    measuring.run(shapes, options.ask.optimizer, as_json=options.ask.json)
+    measurements = []
+    with progress("measuring training steps", total=len(shapes), unit="steps") as bar:
+        for shape in shapes:
+            measurements.append(measure(shape, ask.optimizer))
+            bar.advance(1)
+    if ask.json:
+        show_json([asdict(each) | {"error": each.error} for each in measurements])
+    else:
+        show(_measurement_table(measurements), _FOOTNOTE)
+
+
+def _measurement_table(measurements: Sequence[Measurement]) -> Table:
+    from trafo.runtime.sizes import format_size
+    from trafo.runtime.tables import plain_table
+
+    table = plain_table("lrrr", ["training step", "predicted", "measured", "error"])
+    for each in measurements:
+        sizes = format_size(each.predicted), format_size(each.measured)
+        table.add_row(each.name, *sizes, f"{100 * each.error:+.1f} %")
+    return table
 
 
 def _run_account(options: Options) -> None:
-    from trafo.account.render import render
-    from trafo.account.report import report, to_dict
+    from trafo.cli.account.answers import answer, tables, to_dict
     from trafo.runtime.console import say, show, show_json
 
-    name, config, ask, work = (
-        options.name or "gpt2",
-        options.config,
-        options.ask,
-        _workload(options),
-    )
-    full = report(name, config, work, _circumstances(ask))
+    name, config, ask = options.name or "gpt2", options.config, options.ask
+    work = _workload(options)
+    answers = answer(name, config, work, ask)
     if ask.json:
-        show_json(to_dict(full))
+        show_json(to_dict(answers))
     else:
-        show(*render(full, products=ask.products))
+        show(*tables(answers))
     if ask.picture is not None:
-        from trafo.account.picture import draw_shares
+        from trafo.cli.account.pictures import draw_shares
 
         draw_shares(name, config, work, ask.picture)
         say(f"picture: {ask.picture}")
@@ -141,20 +164,6 @@ def _workload(options: Options) -> Workload:
         batch_size=ask.batch_size,
         phase=ask.phase,
         dtype=ask.dtype,
-    )
-
-
-def _circumstances(ask: Questions) -> Circumstances:
-    from trafo.account.report import Circumstances
-    from trafo.runtime.sizes import parse_size
-
-    return Circumstances(
-        optimizer=ask.optimizer,
-        accumulate=ask.accumulate,
-        memory_bytes=None if ask.memory is None else parse_size(ask.memory),
-        peak_flops=ask.peak_flops,
-        utilisation=ask.utilisation,
-        steps=ask.steps,
     )
 
 

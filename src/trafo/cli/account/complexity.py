@@ -35,7 +35,7 @@ class Options:
 
 def run(options: Options) -> None:
     """Measure, print, draw."""
-    from trafo.account.growth import draw_growth, measure_growth
+    from trafo.account.growth import measure_growth
     from trafo.runtime.console import say, show, show_json
 
     growths = measure_growth(options.lengths, d_model=options.d_model, window=options.window)
@@ -44,6 +44,8 @@ def run(options: Options) -> None:
     else:
         show(_table(growths))
     if options.picture is not None:
+        from trafo.cli.account.pictures import draw_growth
+
         draw_growth(growths, options.picture)
         say(f"picture: {options.picture}")
 
