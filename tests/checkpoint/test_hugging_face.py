@@ -340,5 +340,5 @@ def test_damaged_files_are_named(tmp_path):
     save_hugging_face(TransformerLM(**LM_SHAPE), tmp_path / "out")
     weights = tmp_path / "out" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-10])
-    with pytest.raises(FormatError, match=r"model\.safetensors: damaged"):
+    with pytest.raises(FormatError, match=r"model\.safetensors: not safetensors, or damaged"):
         load_hugging_face(tmp_path / "out")

@@ -232,6 +232,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
     Torch works out shapes in Python, which takes longer than to remember them.
     """
+    func = _IN_PLACE.get((func, _node_name()), func)
     if not any(x.is_meta for x in _tensors_in(args)):
         return func(*args, **kwargs)
     if not _makes_new_tensors(func):
@@ -243,6 +244,19 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 _shapes_out: dict[Any, Any] = {}
+
+# The gradient of an embedding, and its sum with that of a tied head, are made in place, save under
+# a mode that sees each operation, such as the recorder.
+_IN_PLACE = {
+    (_aten.index_add.default, "IndexSelectBackward0"): _aten.index_add_.default,
+    (_aten.add.Tensor, "IndexSelectBackward0"): _aten.add_.Tensor,
+}
+
+
+def _node_name() -> str:
+    """Of the node of the graph whose gradient is being computed."""
+    current: Any = torch._C._current_autograd_node
+    return type(current()).__name__
 
 
 @dataclass(frozen=True)
