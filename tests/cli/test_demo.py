@@ -71,7 +71,8 @@ def test_from_text_to_a_model_that_writes(line, tmp_path, capsys):
 def _try_advice(shown, capsys):
     """Each command works as printed."""
     commands = re.findall(r"^    (.*trafo .*)$", shown.partition("What next:")[2], re.MULTILINE)
-    assert len(commands) == 3
+    assert len(commands) == 4
+    assert " serve " in commands.pop()  # the last line; it would not end
     for command in commands:
         arguments = shlex.split(command)
         verb = next(

@@ -155,6 +155,7 @@ def _next(run: Path, text: Path, prompt: str) -> Iterator[str]:
         "see how text is split into tokens": command(
             "tokenizer", "report", run / "tokenizer", text, "--show", "600"
         ),
+        "serve it: OpenAI's HTTP API, and a page to look inside": command("serve", run),
     }
     for why, line in advice.items():
         yield f"  {why}"
