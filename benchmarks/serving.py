@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import random
 import statistics
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -29,6 +30,7 @@ from serving_client import (
 from timing import silence
 
 STREAMS = (1, 8, 32)
+Rates = dict[str, dict[int, list[float]]]
 PROMPT_TOKENS, NEW_TOKENS = 16, 64
 END = CONFIG.vocab_size - 1
 """id of the end token; nobody may stop early"""
@@ -68,14 +70,13 @@ def serve_llama(port: int, file: Path, threads: int) -> None:
         time.sleep(1)
 
 
-def export(tokenizer: Path, folder: Path) -> dict[str, Path]:
+def export(tokenizer: Path, files: dict[str, Path]) -> None:
     """The weights for llama.cpp, as float32 and as Q8_0 (by the gguf package)."""
     import gguf
 
     from trafo.checkpoint.convert import gguf_file
 
     bundle = make_bundle(tokenizer)
-    files = {"F32": folder / "f32.gguf", "Q8_0": folder / "q8_0.gguf"}
     ours = gguf_file._storage
     for name, file in files.items():
         kind = gguf.GGMLQuantizationType[name]
@@ -86,7 +87,6 @@ def export(tokenizer: Path, folder: Path) -> dict[str, Path]:
         with silence():
             gguf_file.save_gguf(bundle.model, file, tokenizer=bundle.tokenizer)
     gguf_file._storage = ours
-    return files
 
 
 def measure(port: int, number: int, seed: int) -> tuple[float, list[Stream]]:
@@ -133,7 +133,7 @@ def run_bare(tokenizer: Path, weights: str, threads: int, folder: Path) -> dict[
     return {int(number): rate for number, rate in json.loads(results.read_text()).items()}
 
 
-def show(rates: dict, firsts: dict) -> None:
+def show(rates: Rates, firsts: Rates) -> None:
     pairs = {"trafo float32": "llama.cpp F32", "trafo int8": "llama.cpp Q8_0"}
     for number in STREAMS:
         print(f"\n{number} streams" if number > 1 else "\n1 stream")
@@ -156,38 +156,45 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=2, help="per number of streams and round")
+    parser.add_argument(
+        "--folder", type=Path, help="keeps the files for llama.cpp for the next run"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
+        run(options, options.folder or Path(scratch))
+
+
+def run(options: argparse.Namespace, folder: Path) -> None:
+    tokenizer = folder / "tokenizer"
+    files = {"F32": folder / "f32.gguf", "Q8_0": folder / "q8_0.gguf"}
+    if not files["Q8_0"].exists():
         tokenizer = make_tokenizer(folder)
-        files = export(tokenizer, folder)
-        threads = options.threads
-        contenders = {
-            "trafo float32": partial(process, serve_trafo, tokenizer, "float32", threads),
-            "llama.cpp F32": partial(process, serve_llama, files["F32"], threads),
-            "trafo int8": partial(process, serve_trafo, tokenizer, "int8", threads),
-            "llama.cpp Q8_0": partial(process, serve_llama, files["Q8_0"], threads),
-        }
-        rates = {name: defaultdict(list) for name in contenders}
-        firsts = {name: defaultdict(list) for name in contenders}
-        for number in range(options.rounds):
-            for name, start in contenders.items():
-                with start() as (_, port):
-                    for count in STREAMS:
-                        runs = [
-                            measure(port, count, 100 * number + i) for i in range(options.repeats)
-                        ]
-                        rates[name][count].append(max(rate for rate, _ in runs))
-                        firsts[name][count] += [s.first for _, streams in runs for s in streams]
-        show(rates, firsts)
-        print("\nwhat HTTP costs: trafo's bare engine, the same requests")
-        for weights in ("float32", "int8"):
-            alone = run_bare(tokenizer, weights, threads, folder)
-            for count, rate in alone.items():
-                served = max(rates[f"trafo {weights}"][count])
-                share = 1 - served / rate
-                line = f"  {weights:<8}{count:>3} streams {rate:>8,.0f} tokens/s"
-                print(f"{line}, HTTP takes {share:.0%}")
+        export(tokenizer, files)
+    threads = options.threads
+    contenders = {
+        "trafo float32": partial(process, serve_trafo, tokenizer, "float32", threads),
+        "llama.cpp F32": partial(process, serve_llama, files["F32"], threads),
+        "trafo int8": partial(process, serve_trafo, tokenizer, "int8", threads),
+        "llama.cpp Q8_0": partial(process, serve_llama, files["Q8_0"], threads),
+    }
+    rates: Rates = {name: defaultdict(list) for name in contenders}
+    firsts: Rates = {name: defaultdict(list) for name in contenders}
+    for number in range(options.rounds):
+        for name, start in contenders.items():
+            with start() as (_, port):
+                for count in STREAMS:
+                    runs = [measure(port, count, 100 * number + i) for i in range(options.repeats)]
+                    rates[name][count].append(max(rate for rate, _ in runs))
+                    firsts[name][count] += [s.first for _, streams in runs for s in streams]
+            seen = ", ".join(f"{rates[name][count][-1]:,.0f}" for count in STREAMS)
+            print(f"round {number + 1}: {name:<16}{seen} tokens/s", file=sys.stderr)
+    show(rates, firsts)
+    print("\nwhat HTTP costs: trafo's bare engine, the same requests")
+    for weights in ("float32", "int8"):
+        for count, rate in run_bare(tokenizer, weights, threads, folder).items():
+            share = 1 - max(rates[f"trafo {weights}"][count]) / rate
+            line = f"  {weights:<8}{count:>3} streams {rate:>8,.0f} tokens/s"
+            print(f"{line}, HTTP takes {share:.0%}")
 
 
 if __name__ == "__main__":

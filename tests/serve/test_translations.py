@@ -1,0 +1,44 @@
+"""`/v1/translations` against `translate` called directly."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("starlette")
+
+from starlette.testclient import TestClient
+
+from trafo.checkpoint.bundle import TranslatorBundle
+from trafo.data.pair_tokenizer import PairTokenizer
+from trafo.generate.beam_config import BeamConfig
+from trafo.generate.translate import translate
+from trafo.models import EncoderDecoder, EncoderDecoderConfig
+from trafo.serve.app import create_app
+from trafo.serve.models import Models, TranslationModel
+
+
+def test_translations(bundle):
+    torch.manual_seed(0)
+    config = EncoderDecoderConfig(
+        source_vocab_size=257, target_vocab_size=257, d_model=16, num_encoder_layers=1,
+        num_decoder_layers=1, num_heads=2, d_ff=16, context_length=32,
+    )  # fmt: skip
+    model = EncoderDecoder(config).eval()
+    tokenizer = PairTokenizer(bundle.tokenizer, bundle.tokenizer)
+    served = TranslationModel("t", Path("t"), TranslatorBundle(model, tokenizer, Path("t"), 3))
+    sentences = ["Hi", "", "a b"]
+    expected = translate(model, tokenizer, sentences, BeamConfig(beam=3, n_best=2))
+    with TestClient(create_app(Models([served]))) as client:
+        assert client.get("/v1/models").json()["data"][0]["kind"] == "translation"
+        body = {"input": sentences, "beam": 3, "n_best": 2}
+        answer = client.post("/v1/translations", json=body).json()
+        assert [entry["text"] for entry in answer["data"]] == [best[0].text for best in expected]
+        for entry, best in zip(answer["data"], expected, strict=True):
+            scores = [found["score"] for found in entry["translations"]]
+            assert scores == pytest.approx([each.score for each in best])
+        for wrong in ({"beam": 1, "n_best": 2}, {"beams": 2}, {"input": "x" * 40}, {"input": []}):
+            refused = client.post("/v1/translations", json=body | wrong)
+            assert refused.status_code == 400
+        refused = client.post("/v1/completions", json={"prompt": "a"})
+        assert refused.json()["error"]["code"] == "wrong_kind_of_model"
