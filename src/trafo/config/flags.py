@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import cache, partial
 from itertools import takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from trafo.config.fields import fields_table
@@ -18,6 +19,11 @@ from trafo.errors import ConfigError, TrafoError, did_you_mean
 if TYPE_CHECKING:
     from tyro._arguments import ArgumentDefinition
     from tyro._errors import ParseErrorEvent
+    from tyro.constructors import (
+        ConstructorRegistry,
+        PrimitiveConstructorSpec,
+        PrimitiveTypeInfo,
+    )
 
 T = TypeVar("T")
 
@@ -38,11 +44,39 @@ def parse_flags(
             default=tyro.MISSING_NONPROP if default is None else default,
             prog=prog,
             return_unknown_args=True,
+            registry=_registry(),
         )
     instance, unknown = parsed
     if unknown:
         raise _unknown(cls, unknown)
     return instance
+
+
+@cache
+def _registry() -> ConstructorRegistry:
+    """How tyro reads a path: as it does by itself, but '' is not the current folder."""
+    from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec
+
+    def parsed(words: list[str]) -> Path:
+        if not words[0]:
+            raise ConfigError("a path is empty", hint="give a file or a folder; `.` is this folder")
+        return Path(words[0])
+
+    registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Path] | None:
+        if info.type is not Path:
+            return None
+        return PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="PATH",
+            instance_from_str=parsed,
+            is_instance=lambda value: isinstance(value, Path),
+            str_from_instance=lambda path: [str(path)],
+        )
+
+    return registry
 
 
 def _spelled_out(cls: type, flags: Sequence[str]) -> Iterator[str]:

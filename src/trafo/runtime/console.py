@@ -31,7 +31,7 @@ def results() -> Console:
 
 def say(text: str) -> None:
     """One message, word for word: brackets in a user's text are not markup."""
-    messages().print(text, markup=False)
+    messages().print(_printable(text), markup=False)
 
 
 def show(*parts: RenderableType) -> None:
@@ -42,12 +42,17 @@ def show(*parts: RenderableType) -> None:
     console = results()
     for part in parts:
         if isinstance(part, str) or console.is_terminal:
-            console.print(part, markup=False)
+            console.print(_printable(part) if isinstance(part, str) else part, markup=False)
             continue
         with console.capture() as capture:
             console.print(part, markup=False)
-        lines = capture.get().splitlines()
+        lines = _printable(capture.get()).splitlines()
         console.print("\n".join(line.rstrip() for line in lines), markup=False)
+
+
+def _printable(text: str) -> str:
+    """A file's name may hold bytes that are not UTF-8, which Python keeps as lone surrogates."""
+    return text.encode("utf-8", errors="backslashreplace").decode()
 
 
 def show_json(content: object) -> None:

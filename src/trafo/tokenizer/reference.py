@@ -12,6 +12,7 @@ from itertools import pairwise
 import regex
 
 from trafo.errors import InputError, require_lists
+from trafo.tokenizer.kernels.arrays import LONGEST_TOKEN
 from trafo.tokenizer.patterns import split_words
 
 Vocab = dict[int, bytes]
@@ -21,7 +22,7 @@ Pair = tuple[bytes, bytes]
 def train_bpe_reference(
     text: str, vocab_size: int, special_tokens: Sequence[str], pattern: str = "gpt2"
 ) -> tuple[Vocab, list[Pair]]:
-    """Learn merges until the vocabulary is full or no pair is left.
+    """Learn merges until the vocabulary is full or no pair is left, of tokens not too long.
 
     Ids 0..255 are the bytes, then come the merges in order of creation, then the special tokens.
     """
@@ -113,8 +114,9 @@ def _as_bytes(word: str) -> tuple[bytes, ...]:
 def _count_pairs(counts: Counter[tuple[bytes, ...]]) -> Counter[Pair]:
     pairs: Counter[Pair] = Counter()
     for word, count in counts.items():
-        for pair in pairwise(word):
-            pairs[pair] += count
+        for left, right in pairwise(word):
+            if len(left) + len(right) <= LONGEST_TOKEN:
+                pairs[left, right] += count
     return pairs
 
 

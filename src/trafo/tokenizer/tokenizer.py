@@ -34,6 +34,7 @@ from trafo.tokenizer.words.specials import NO_SPECIALS, SpecialFinder
 
 SpecialPolicy = Literal["allow", "ignore", "refuse"]
 
+_MANY_SPECIALS = 16  # from here on, looking for one after the other takes longer than for all
 _STEP = BUFFER // 8  # characters of a text that are taken in at a time
 _CHUNK = 1 << 20  # bytes of a long text that one thread encodes at a time
 
@@ -259,12 +260,12 @@ class Tokenizer:
             _check_choice(special)
         if special == "ignore":
             return NO_SPECIALS
-        for token in self._finder.tokens:
-            if token in text:
-                specials = self._finder.find(data, 0, len(data))
-                self._check_refused(specials, special)
-                return specials
-        return NO_SPECIALS
+        tokens = self._finder.tokens
+        if len(tokens) < _MANY_SPECIALS and not any(token in text for token in tokens):
+            return NO_SPECIALS
+        specials = self._finder.find(data, 0, len(data))
+        self._check_refused(specials, special)
+        return specials
 
     def _check_refused(self, specials: Specials, special: SpecialPolicy) -> None:
         if special == "refuse" and len(specials):

@@ -96,7 +96,7 @@ def train_tokenizer(
     if max_memory is not None:
         workers, chunk_size = _smaller(workers, chunk_size, max_memory)
     inputs = open_inputs(inputs, field, errors)
-    chunker = Chunker(inputs, pattern, SpecialFinder(special_tokens), chunk_size)
+    chunker = Chunker(inputs, pattern, SpecialFinder(special_tokens), chunk_size, max_memory)
     timer = PhaseTimer()
     with timer.phase("loading kernels"):
         _load_kernels(pattern)

@@ -1,6 +1,7 @@
 """JSON files in and out, with errors that name the file and the place."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from trafo.runtime.atomic import atomic_write
 
 def read_text(path: Path) -> str:
     """The whole file as UTF-8, its line ends left as they are."""
+    if path.exists() and not path.is_file():  # a pipe would wait, a device would never end
+        raise InputError("is not a regular file", where=str(path))
     try:
         return path.read_bytes().decode("utf-8")
     except OSError as error:
@@ -37,8 +40,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
-        keys = [key for key, _ in pairs]
-        double = next(key for key in content if keys.count(key) > 1)
+        [(double, _)] = Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f"the key {double!r} comes twice")
     return content
 

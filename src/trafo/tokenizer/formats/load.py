@@ -84,11 +84,14 @@ def load_training_facts(folder: str | Path) -> dict[str, Any]:
 
 def detect_format(path: str | Path) -> Format:
     """Which format a file or folder is in, by its names; a rank file also by its first line."""
+    if not str(path):
+        raise InputError("the path of the tokenizer is empty")
     path = Path(path)
     if path.is_dir():
         return _folder_format(path)
-    if not path.exists():
-        raise InputError("no such file or folder", where=str(path), hint="check the spelling")
+    if not path.is_file():
+        what = "not a regular file" if path.exists() else "no such file or folder"
+        raise InputError(what, where=str(path), hint="check the spelling")
     if path.suffix == ".json" and path.name not in ("vocab.json", "trafo.json"):
         return "huggingface"
     if path.suffix == ".tiktoken" or _looks_like_ranks(path):
@@ -108,8 +111,9 @@ def load_any(
     `pattern` is for formats that do not name theirs. `special_tokens` are added to those that the
     file names; where it names none, the usual ones are assumed, unless some are given here.
     """
+    found = detect_format(path)
     path = Path(path)
-    match detect_format(path):
+    match found:
         case "tiktoken":
             return read_tiktoken(path, pattern, special_tokens)
         case "gpt2":

@@ -75,10 +75,12 @@ def with_special_tokens(spec: TokenizerSpec, special_tokens: SpecialTokens) -> T
     vocab, specials = dict(spec.vocab), dict(spec.special_tokens)
     last_id_of_token = {token: i for i, token in sorted(vocab.items())}
     given = special_tokens if isinstance(special_tokens, Mapping) else {}
+    next_id = max(vocab, default=-1) + 1
     for special in special_tokens:
         token = special_bytes(special)
         i = given.get(special, specials.get(special, last_id_of_token.get(token)))
-        i = check_id(max(vocab, default=-1) + 1 if i is None else i, repr(special))
+        i = check_id(next_id if i is None else i, repr(special))
+        next_id = max(next_id, i + 1)
         if vocab.setdefault(i, token) != token:
             raise FormatError(f"the id {i} of {special!r} already belongs to {vocab[i]!r}")
         specials[special] = i

@@ -1,4 +1,5 @@
-"""The array types of the kernels, in one place. To numba only the dtype and dimensions matter."""
+"""What kernels and the code around them share: array types, of which numba sees only the dtype and
+the number of dimensions, and the longest token."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +9,9 @@ Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Uint32s = NDArray[np.uint32]
 Uint64s = NDArray[np.uint64]
+
+# In bytes. A text without spaces would become tokens of megabytes, of use to nobody.
+LONGEST_TOKEN = 4096
 
 Ids = Uint32s
 Counts = Int64s  # how often something occurs

@@ -10,21 +10,42 @@ _WIDTH = 64
 
 
 @subkernel
+def _start(ends: Int64s, token: int) -> int:
+    return ends[token - 1] if token > 0 else 0
+
+
+@subkernel
+def _first_with(text: Bytes, ends: Int64s, depth: int, least: int, first: int, last: int) -> int:
+    """The first token of first..last-1 whose byte at `depth` is `least` or more; else `last`."""
+    while first < last:
+        middle = (first + last) // 2
+        if text[_start(ends, middle) + depth] < least:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
+@subkernel
 def _match(data: Bytes, index: int, stop: int, text: Bytes, ends: Int64s) -> int:
-    """Which token, in the order given, is at index; -1 if none."""
-    start = 0
-    for token in range(ends.size):
-        length = ends[token] - start
-        if index + length <= stop:
-            same = True
-            for i in range(length):
-                if data[index + i] != text[start + i]:
-                    same = False
-                    break
-            if same:
-                return token
-        start = ends[token]
-    return -1
+    """The longest token at index, of tokens in the order of their bytes; -1 if none.
+
+    Byte by byte, the tokens that begin like the text become fewer; they stand side by side.
+    """
+    longest = -1
+    first, last, depth = 0, ends.size, 0
+    while first < last:
+        if _start(ends, first) + depth == ends[first]:  # it ends here; it is the shortest of them
+            longest = first
+            first += 1
+            continue
+        if index + depth >= stop:
+            break
+        byte = np.int64(data[index + depth])
+        first = _first_with(text, ends, depth, byte, first, last)
+        last = _first_with(text, ends, depth, byte + 1, first, last)
+        depth += 1
+    return longest
 
 
 @subkernel
@@ -69,7 +90,7 @@ def find_specials(
                 continue
             if count == found.shape[0]:
                 return count, index
-            length = ends[token] - (ends[token - 1] if token > 0 else 0)
+            length = ends[token] - _start(ends, token)
             found[count, 0] = index
             found[count, 1] = index + length
             found[count, 2] = order[token]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from trafo.tokenizer.kernels.arrays import Bytes, Ends, Ids, Int64s
+from trafo.tokenizer.kernels.arrays import LONGEST_TOKEN, Bytes, Ends, Ids, Int64s
 from trafo.tokenizer.kernels.bpe import (
     SHORT,
     encode_long,
@@ -60,16 +60,18 @@ def add_pairs(
     counts: Int64s,
     byte_ids: Ids,
     merges: PairTable,
+    lengths: Int64s,
     ids: Ids,
     scratch: Int64s,
     buckets: Int64s,
 ) -> None:
-    """Add the count of each word to the buckets of its pairs."""
+    """Add the count of each word to the buckets of its pairs; `lengths` are those of symbols."""
     start = np.int64(0)
     for word in range(ends.size):
         number = _symbols_of(text, start, ends[word] - start, byte_ids, merges, ids, scratch)
         for i in range(number - 1):
-            buckets[_bucket(ids[i], ids[i + 1], buckets.size)] += counts[word]
+            if lengths[ids[i]] + lengths[ids[i + 1]] <= LONGEST_TOKEN:
+                buckets[_bucket(ids[i], ids[i + 1], buckets.size)] += counts[word]
         start = ends[word]
 
 
@@ -79,6 +81,7 @@ def best_pairs(
     ends: Ends,
     byte_ids: Ids,
     merges: PairTable,
+    lengths: Int64s,
     ids: Ids,
     scratch: Int64s,
     buckets: Int64s,
@@ -90,7 +93,8 @@ def best_pairs(
         number = _symbols_of(text, start, ends[word] - start, byte_ids, merges, ids, scratch)
         best[word] = 0
         for i in range(number - 1):
-            best[word] = max(best[word], buckets[_bucket(ids[i], ids[i + 1], buckets.size)])
+            if lengths[ids[i]] + lengths[ids[i + 1]] <= LONGEST_TOKEN:
+                best[word] = max(best[word], buckets[_bucket(ids[i], ids[i + 1], buckets.size)])
         start = ends[word]
 
 
@@ -114,6 +118,7 @@ def add_frequent_pairs(
     counts: Int64s,
     byte_ids: Ids,
     merges: PairTable,
+    lengths: Int64s,
     ids: Ids,
     scratch: Int64s,
     buckets: Int64s,
@@ -130,7 +135,8 @@ def add_frequent_pairs(
     for word in range(ends.size):
         number = _symbols_of(text, start, ends[word] - start, byte_ids, merges, ids, scratch)
         for i in range(number - 1):
-            if buckets[_bucket(ids[i], ids[i + 1], buckets.size)] < least:
+            is_too_long = lengths[ids[i]] + lengths[ids[i + 1]] > LONGEST_TOKEN
+            if is_too_long or buckets[_bucket(ids[i], ids[i + 1], buckets.size)] < least:
                 continue
             key = pair_key(ids[i], ids[i + 1])
             slot = pair_slot(table, key)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from trafo.tokenizer.kernels.arrays import Ends, Int32s, Int64s, Uint32s
 from trafo.tokenizer.kernels.compile import kernel, subkernel
-from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, pop_best, push
+from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, may_merge, pop_best, push
 from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable, pair_key, pair_slot
 
 NONE = -1  # no pair begins here; or, as a symbol: between two words
@@ -303,7 +303,7 @@ def run_merges(
             old_pairs, num_pairs, births, num_births, pairs, places, num_places
         )
         for born in range(old_pairs, num_pairs):
-            if pairs.count[born] > 0:
+            if pairs.count[born] > 0 and may_merge(born, pairs, symbols):
                 heap_size = push(heap, heap_size, born, pairs, symbols)
         merges[2 * num_merges] = pairs.left[pair]
         merges[2 * num_merges + 1] = pairs.right[pair]

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trafo.tokenizer.kernels.arrays import Bytes, Int32s, Int64s, Uint64s
+from trafo.tokenizer.kernels.arrays import LONGEST_TOKEN, Bytes, Int32s, Int64s, Uint64s
 from trafo.tokenizer.kernels.compile import kernel, subkernel
 
 _ARITY = 4  # children of a node: a flat heap has fewer cache misses than a binary one
@@ -80,12 +80,20 @@ def push(heap: Heap, size: int, pair: int, pairs: Pairs, symbols: Symbols) -> in
     return size + 1
 
 
+@subkernel
+def may_merge(pair: int, pairs: Pairs, symbols: Symbols) -> bool:
+    """Whether the token that a pair would make is not too long."""
+    length = symbols.length[pairs.left[pair]] + symbols.length[pairs.right[pair]]
+    return length <= LONGEST_TOKEN
+
+
 @kernel
 def fill_heap(heap: Heap, num_pairs: int, pairs: Pairs, symbols: Symbols) -> int:
-    """Push the first pairs, all of them; returns the size."""
+    """Push the first pairs, all that may be merged; returns the size."""
     size = 0
     for pair in range(num_pairs):
-        size = push(heap, size, pair, pairs, symbols)
+        if may_merge(pair, pairs, symbols):
+            size = push(heap, size, pair, pairs, symbols)
     return size
 
 

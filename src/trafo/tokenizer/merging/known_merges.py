@@ -30,6 +30,7 @@ class KnownMerges:
         number |= {left + right: NUM_BYTES + i for i, (left, right) in enumerate(known)}
         rows = [(number[left], number[right], number[left + right]) for left, right in known]
         self.tokens = list(number)  # the bytes of each symbol
+        self._lengths = np.array([len(token) for token in self.tokens], np.int64)
         self.merges = np.array([row[:2] for row in rows], np.int32).reshape(-1, 2)
         self._merges = Merges.from_ids({byte: byte for byte in range(NUM_BYTES)}, rows)
 
@@ -46,14 +47,19 @@ class KnownMerges:
         """Add the count of every pair to the bucket that it falls into by its hash."""
         ids = np.empty(_longest(words), np.uint32)
         scratch = self._scratch(words)
-        add_pairs(words.text, words.ends, words.counts, *self._tables(), ids, scratch, buckets)
+        lengths = self._lengths
+        add_pairs(
+            words.text, words.ends, words.counts, *self._tables(), lengths, ids, scratch, buckets
+        )
 
     def best_pairs(self, words: WordCounts, buckets: Buckets) -> Int64s:
         """For each word an upper bound on how often any of its pairs occurs, in all words."""
         ids = np.empty(_longest(words), np.uint32)
         best = np.empty(len(words), np.int64)
         scratch = self._scratch(words)
-        best_pairs(words.text, words.ends, *self._tables(), ids, scratch, buckets, best)
+        best_pairs(
+            words.text, words.ends, *self._tables(), self._lengths, ids, scratch, buckets, best
+        )
         return best
 
     def add_frequent_pairs(
@@ -71,6 +77,7 @@ class KnownMerges:
                 words.ends,
                 words.counts,
                 *self._tables(),
+                self._lengths,
                 ids,
                 scratch,
                 buckets,

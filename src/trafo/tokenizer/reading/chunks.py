@@ -15,6 +15,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from trafo.errors import InputError
+from trafo.runtime.memory import available_memory
+from trafo.runtime.sizes import format_size
 from trafo.tokenizer.kernels.arrays import Bytes, Int64s, Specials
 from trafo.tokenizer.kernels.utf8 import first_invalid
 from trafo.tokenizer.reading.files import read_range
@@ -25,6 +27,7 @@ from trafo.tokenizer.words.specials import SpecialFinder
 
 CHUNK_SIZE = 4 << 20  # bytes
 
+_MEMORY_OF_WORD = 64  # bytes that it takes to read and encode a byte of a very long word
 _WINDOW = 4096  # bytes before the end of a chunk in which a safe place nearly always is
 
 Item = TypeVar("Item")
@@ -75,13 +78,19 @@ class Chunker:
     """Plans and reads chunks of about `chunk_size` bytes."""
 
     def __init__(
-        self, inputs: Inputs, pattern: str, finder: SpecialFinder, chunk_size: int = CHUNK_SIZE
+        self,
+        inputs: Inputs,
+        pattern: str,
+        finder: SpecialFinder,
+        chunk_size: int = CHUNK_SIZE,
+        max_memory: int | None = None,
     ) -> None:
         self.inputs = inputs
         self.end = Position(len(inputs.files))  # where nothing is left to read
         self._cutter = Cutter(Scanner(pattern), finder)
         self._finder = finder
         self._chunk_size = chunk_size
+        self._max_memory = max_memory  # None: what the machine has
 
     def disk_bytes_before(self, position: Position) -> int:
         """How much of the files lies before a position."""
@@ -161,12 +170,25 @@ class Chunker:
             end = len(text) if is_last else self._certain_end(text, file, at.offset)
             # Nothing certain yet: look again when there is twice as much, for linear time.
             missing = 0 if end else len(text)
+            self._refuse_too_long(missing, file)
             pending = [text[end:]]
             if end:
                 offset = at.offset + end
                 chunk = self._planned(at, offset, disk_end, is_last=is_last, raw=text[:end])
                 yield chunk
                 at = chunk.next
+
+    def _refuse_too_long(self, num_bytes: int, file: InputFile) -> None:
+        """Raise if so much text without a place to cut, perhaps one word, does not fit."""
+        available = self._max_memory or available_memory() or 1 << 62
+        needed = _MEMORY_OF_WORD * num_bytes
+        if needed > max(available, _MEMORY_OF_WORD * self._chunk_size):
+            raise InputError(
+                f"has {format_size(num_bytes)} without a place to cut, which need about "
+                f"{format_size(needed)} of memory, and {format_size(available)} are there",
+                where=str(file.path),
+                hint="use another split pattern, or break the text into lines",
+            )
 
     def _certain_end(self, text: bytes, file: InputFile, offset: int) -> int:
         data = np.frombuffer(text, np.uint8)

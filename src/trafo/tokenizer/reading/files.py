@@ -65,8 +65,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 def _read_plain(file: IO[bytes], read_size: int, start: int) -> Reads:
     position = start
-    if start:  # a pipe cannot seek and need not
-        file.seek(start)
+    file.seek(start)
     while data := file.read(read_size):
         position += len(data)
         yield data, position

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from trafo.errors import InputError
@@ -35,8 +36,8 @@ class InputFile:
 
     @property
     def is_seekable(self) -> bool:
-        """Whether its text can be read from any offset: it is not compressed, and not a pipe."""
-        return not self.has_records and not is_compressed(self.path) and self.path.is_file()
+        """Whether its text can be read from any offset: it is not compressed."""
+        return not self.has_records and not is_compressed(self.path)
 
     @property
     def form(self) -> str:
@@ -63,7 +64,7 @@ class Inputs:
 
     def identity(self) -> dict[str, Any]:
         """Everything that decides the text: equal as long as no file is changed."""
-        files = [[str(file.path.resolve()), file.size, file.changed] for file in self.files]
+        files = [[_name(file.path), file.size, file.changed] for file in self.files]
         return {"inputs": files, "field": self.field, "errors": self.errors}
 
     def read(self, file: InputFile, read_size: int, start: int = 0) -> Iterator[tuple[bytes, int]]:
@@ -96,9 +97,20 @@ def open_inputs(paths: Paths | Inputs, field: str = "text", errors: Errors = "st
     """The files meant by paths, in the order of `expand_paths`; what is open already stays."""
     if isinstance(paths, Inputs):
         return paths
-    stats = [(path, path.stat()) for path in expand_paths(paths)]
-    files = tuple(InputFile(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats)
+    files = tuple(_input_file(path) for path in expand_paths(paths))
     return Inputs(files, field, errors)
+
+
+def _input_file(path: Path) -> InputFile:
+    """What the system says of a file; a pipe or a device could not be read twice, or never ends."""
+    stat = path.stat()
+    if not S_ISREG(stat.st_mode):
+        raise InputError(
+            "is a pipe or a device, and a text is read more than once",
+            where=str(path),
+            hint="save it to a file first; `tokenizer encode` and `generate` also read stdin",
+        )
+    return InputFile(path, stat.st_size, stat.st_mtime_ns)
 
 
 def expand_paths(paths: Paths) -> list[Path]:
@@ -117,7 +129,14 @@ def expand_paths(paths: Paths) -> list[Path]:
     return list(once.values())
 
 
+def _name(path: Path) -> str:
+    """The absolute path as text; of a name that is not UTF-8, the bytes in hexadecimal."""
+    return os.fsencode(path.resolve()).decode("utf-8", errors="backslashreplace")
+
+
 def _files_of(path: str | Path) -> list[Path]:
+    if not str(path):
+        raise InputError("the path of a text is empty", hint="give a file, a folder or a glob")
     plain = Path(path)
     if plain.is_dir():
         files = sorted(_walk(plain))

@@ -14,12 +14,15 @@ token that the pattern leaves whole when it stands alone.
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise, product
+from itertools import product
 
+import numpy as np
+
+from trafo.tokenizer.encoding.encoder import Merges
 from trafo.tokenizer.formats.spec import TokenizerSpec
+from trafo.tokenizer.kernels.bpe import NO_ID, SCRATCH_PER_BYTE, SHORT
+from trafo.tokenizer.kernels.known_merges import symbols_of_words
 from trafo.tokenizer.patterns import compile_pattern, split_words
-
-Pair = tuple[bytes, bytes]
 
 # The end of a character, whole characters (the syntax of RFC 3629), the beginning of one.
 _PART_OF_UTF8 = re.compile(
@@ -43,22 +46,23 @@ _NEIGHBOURS = ("", "a", "A", "s", "l", "e", "1", "!", "'", " ", "\n")
 
 def unreachable_tokens(spec: TokenizerSpec) -> dict[int, str]:
     """The reason for each unreachable id; special tokens are always reachable."""
-    rank_of_pair = {pair: rank for rank, pair in reversed(list(enumerate(spec.merges)))}
+    tokens = spec.ordinary_tokens()
+    made = _made_by_merges(list(tokens), Merges.from_spec(spec))
     reasons: dict[int, str] = {}
-    for token, token_id in spec.ordinary_tokens().items():
-        reason = _reason(token, rank_of_pair, spec)
+    for token, token_id in tokens.items():
+        reason = _reason(token, token in made, spec)
         if reason:
             reasons[token_id] = reason
     return dict(sorted(reasons.items()))
 
 
-def _reason(token: bytes, rank_of_pair: dict[Pair, int], spec: TokenizerSpec) -> str | None:
+def _reason(token: bytes, is_made: bool, spec: TokenizerSpec) -> str | None:
     if not occurs_in_utf8(token):
         return "not UTF-8"
     text = _text(token)
     if spec.whole_words and text is not None and split_words(text, spec.pattern) == [text]:
         return None
-    if not _merges_into_one(token, rank_of_pair):
+    if not is_made:
         return "not made by the merges"
     if text is not None and not _fits_into_word(text, spec.pattern):
         return "cut by the pattern"
@@ -78,19 +82,19 @@ def _text(token: bytes) -> str | None:
         return None
 
 
-def _merges_into_one(token: bytes, rank_of_pair: dict[Pair, int]) -> bool:
-    symbols = [token[i : i + 1] for i in range(len(token))]
-    while len(symbols) > 1:
-        ranked = [
-            (rank_of_pair[pair], i)
-            for i, pair in enumerate(pairwise(symbols))
-            if pair in rank_of_pair
-        ]
-        if not ranked:
-            return False
-        _, i = min(ranked)
-        symbols[i : i + 2] = [symbols[i] + symbols[i + 1]]
-    return True
+def _made_by_merges(tokens: list[bytes], merges: Merges) -> set[bytes]:
+    """The tokens that BPE on their own bytes ends with."""
+    known = {byte for byte in range(256) if merges.byte_ids[byte] != NO_ID}
+    tokens = [token for token in tokens if known.issuperset(token)]
+    text = np.frombuffer(b"".join(tokens), np.uint8)
+    ends = np.cumsum([len(token) for token in tokens], dtype=np.int64)
+    symbols = np.empty(len(text), np.uint32)
+    symbol_ends = np.empty(len(tokens), np.int64)
+    longest = max(map(len, tokens), default=0)
+    scratch = np.empty(SCRATCH_PER_BYTE * max(SHORT, longest), np.int64)
+    symbols_of_words(text, ends, merges.byte_ids, merges.table, symbols, symbol_ends, scratch)
+    numbers = np.diff(symbol_ends, prepend=0).tolist()
+    return {token for token, number in zip(tokens, numbers, strict=True) if number == 1}
 
 
 def _fits_into_word(text: str, pattern: str) -> bool:

@@ -20,7 +20,7 @@ class SpecialFinder:
         self.document_end = len(self.tokens) if document_end is None else document_end
         self._encoded = encoded = [special_bytes(token) for token in self.tokens]
         self.longest = max(map(len, encoded), default=0)
-        order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]), reverse=True)
+        order = sorted(range(len(encoded)), key=encoded.__getitem__)
         self._order = np.array(order, np.int64)
         self._text = np.frombuffer(b"".join(encoded[i] for i in order) + b"\0", np.uint8)
         self._ends = np.cumsum([len(encoded[i]) for i in order], dtype=np.int64)
