@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
     from torch import Tensor
 
     from trafo.tokenizer import Tokenizer
@@ -95,3 +96,27 @@ def agree() -> Callable[..., None]:
             torch.testing.assert_close(mine.double(), other.double(), atol=atol, rtol=rtol)
 
     return check
+
+
+_CHROMIUM = Path("/usr/bin/chromium")
+_FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-background-networking "
+    "--disable-component-update --disable-sync --no-first-run"
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real Chromium: the system's, or the one that Playwright has installed.
+
+    One for each file: while it is open, its event loop runs in this thread, and tests elsewhere
+    could not start their own.
+    """
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    with playwright.sync_playwright() as running:
+        own = str(_CHROMIUM) if _CHROMIUM.exists() else None
+        if own is None and not Path(running.chromium.executable_path).exists():
+            pytest.skip("needs Chromium: `playwright install chromium`")
+        browser = running.chromium.launch(executable_path=own, args=_FLAGS.split())
+        yield browser
+        browser.close()

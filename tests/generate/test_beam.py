@@ -12,6 +12,7 @@ from trafo.errors import ConfigError
 from trafo.generate.beam import beam_search_all, reorder_beams
 from trafo.generate.beam_config import BeamConfig
 from trafo.generate.beam_reference import beam_search
+from trafo.generate.beam_steps import beam_search_steps
 from trafo.models import (
     EncoderDecoder,
     EncoderDecoderConfig,
@@ -53,6 +54,17 @@ CONFIGS = st.integers(1, 4).flatmap(
         max_extra=st.integers(1, 4),
     )
 )
+
+
+@given(st.sampled_from(sorted(MODELS)), SOURCES, CONFIGS)
+@settings(max_examples=15)
+def test_the_recorded_steps_are_those_of_the_plain_search(key, sources, config):
+    model, source = MODELS[key], sources[0]
+    expected: list = []
+    best = beam_search(model, source, END, config, steps=expected)
+    found, steps = beam_search_steps(model, source, END, config)
+    assert [h.ids for h in found] == [h.ids for h in best]
+    assert [[h.ids for h in kept] for kept in steps] == [[h.ids for h in kept] for kept in expected]
 
 
 @given(st.sampled_from(sorted(MODELS)), SOURCES, CONFIGS, st.integers(1, 20))

@@ -20,6 +20,7 @@ from trafo.serve.config import ServeConfig
 from trafo.serve.errors import ApiError, from_trafo
 from trafo.serve.follow import follow
 from trafo.serve.guard import Guard
+from trafo.serve.inside.endpoints import ROUTES as INSIDE_ROUTES
 from trafo.serve.metrics import EngineCollector, Metrics
 from trafo.serve.models import Models
 from trafo.serve.page_files import page_routes
@@ -27,6 +28,7 @@ from trafo.serve.reading import Service
 from trafo.serve.worker import Worker
 
 ROUTES = [
+    *INSIDE_ROUTES,
     Route("/v1/models", more_endpoints.list_models),
     Route("/v1/models/{name:path}", more_endpoints.one_model),
     Route("/v1/completions", endpoints.completions, methods=["POST"]),

@@ -1,0 +1,119 @@
+"""A text's way through the layers of a language model.
+
+Logit lens (nostalgebraist, 2020): the final norm and the output head, applied to the hidden states
+after every layer, tell what each layer would say. Norms: the length of the hidden state of each
+position after every layer.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import Module
+
+from trafo.models import CausalLM, record_attention
+
+ALTERNATIVES = 5
+"""likeliest tokens of each layer and position"""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What every layer would say; layer 0 is the embedding, the last one is the model's answer."""
+
+    ids: Int[Tensor, "layer seq best"]
+    """the likeliest next tokens"""
+    probabilities: Float[Tensor, "layer seq best"]
+    norms: Float[Tensor, "layer seq"]
+    """L2 norm of the hidden state"""
+
+
+def own_hooks(model: CausalLM) -> CausalLM:
+    """The same weights in modules of their own: hooks on them do not see other threads' calls."""
+    tensors = chain(model.parameters(), model.buffers())
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+
+
+@torch.inference_mode()
+def next_logits(model: CausalLM, ids: Sequence[int]) -> Float[Tensor, " vocab"]:
+    """Logits of the token after the last one."""
+    states = model.hidden_states(_row(model, ids))[0, -1]
+    return model.logits(states).float()
+
+
+@torch.inference_mode()
+def token_logprobs(model: CausalLM, ids: Sequence[int]) -> list[float | None]:
+    """Log-probability of each token after those before it; the first has none."""
+    logprobs = model(_row(model, ids))[0, :-1].float().log_softmax(-1)
+    following = torch.tensor(ids[1:], device=logprobs.device)
+    return [None, *logprobs.gather(-1, following[:, None])[:, 0].tolist()]
+
+
+@torch.inference_mode()
+def through_layers(model: CausalLM, ids: Sequence[int]) -> Layers:
+    """Logit lens and norms of a text."""
+    with _record_states(model) as states:
+        model(_row(model, ids))
+    best = [_would_say(model, state) for state in states]
+    norms = torch.stack([state.float().norm(dim=-1) for state in states])
+    return Layers(torch.stack([i for i, _ in best]), torch.stack([p for _, p in best]), norms)
+
+
+@torch.inference_mode()
+def attention_weights(
+    model: CausalLM, ids: Sequence[int]
+) -> list[Float[Tensor, "heads query key"]]:
+    """Every layer's attention weights; query i looks at key j, rows sum to 1."""
+    with record_attention(model) as recorded:
+        model(_row(model, ids))
+    return [weights[0][0] for weights in recorded.values()]
+
+
+def as_bytes(weights: Float[Tensor, ...]) -> bytes:
+    """Weights from 0 to 1 as 16-bit integers, little-endian: 65535 is 1."""
+    return (weights * 65535).round().cpu().numpy().astype("<u2").tobytes()
+
+
+def finite(numbers: Sequence[float]) -> list[float | None]:
+    """JSON has no infinity and no NaN."""
+    return [number if math.isfinite(number) else None for number in numbers]
+
+
+def _row(model: CausalLM, ids: Sequence[int]) -> Int[Tensor, "1 seq"]:
+    return torch.tensor([list(ids)], device=model.head_weight.device)
+
+
+@contextmanager
+def _record_states(model: CausalLM) -> Iterator[list[Tensor]]:
+    """The input of the first layer and the output of every layer, (seq, d_model) each."""
+    states: list[Tensor] = []
+
+    def before(_: Module, args: tuple[Tensor, ...]) -> None:
+        states.append(args[0][0])
+
+    def after(_: Module, __: tuple[Tensor, ...], output: Tensor) -> None:
+        states.append(output[0])
+
+    handles = [model.layers[0].register_forward_pre_hook(before)]
+    handles += [layer.register_forward_hook(after) for layer in model.layers]
+    try:
+        yield states
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _would_say(model: CausalLM, state: Float[Tensor, "seq d_model"]) -> tuple[Tensor, Tensor]:
+    """The likeliest next tokens, and their probabilities, if this were the last layer."""
+    normed = state if model.ln_final is None else model.ln_final(state[None])[0]
+    probabilities = model.logits(normed).float().softmax(-1)
+    best = probabilities.topk(min(ALTERNATIVES, probabilities.shape[-1]))
+    return best.indices, best.values

@@ -1,0 +1,165 @@
+"""Runs and their metrics, also while they train.
+
+The runs are those beside the served ones, found by the server. A name in a request is looked up
+among them; it never becomes a path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from trafo.serve.errors import ApiError
+from trafo.serve.models import Models
+from trafo.serve.reading import service_of
+from trafo.train.run import CONFIG, Run
+
+STILL_TRAINING = 120.0
+"""seconds since the last metrics, after which a run without a final record counts as stopped"""
+_MOST_BYTES = 4 << 20
+"""of metrics in one answer"""
+_MOST_SAMPLES = 30_000
+"""bytes of samples.txt, the newest"""
+
+
+async def list_runs(http: HttpRequest) -> Response:
+    """`GET /inside/runs`: names, newest first, and which of them train."""
+    found = await asyncio.to_thread(find_runs, service_of(http).models)
+    rows = await asyncio.to_thread(lambda: [_about(name, run) for name, run in found.items()])
+    return JSONResponse({"runs": rows})
+
+
+async def one_run(http: HttpRequest) -> Response:
+    """`GET /inside/runs/NAME?after=CURSOR`: metrics after a cursor, and the newest samples."""
+    found = await asyncio.to_thread(find_runs, service_of(http).models)
+    name = http.path_params["name"]
+    if name not in found:
+        raise ApiError(404, f"there is no run {name!r}", param="name", code="run_not_found")
+    run = found[name]
+    tail = await asyncio.to_thread(read_tail, run.metrics_file, http.query_params.get("after", ""))
+    samples = await asyncio.to_thread(_newest_samples, run.samples_file)
+    return JSONResponse(
+        _about(name, run)
+        | {
+            "records": tail.records,
+            "cursor": tail.cursor,
+            "from_start": tail.from_start,
+            "samples": samples,
+        }
+    )
+
+
+def find_runs(models: Models) -> dict[str, Run]:
+    """All runs beside the served ones, by name, newest first; also those one folder deeper."""
+    folders = {run.parent for served in models if (run := _run_of(served.bundle.source))}
+    paths: dict[str, Path] = {}
+    for folder in sorted(folders):
+        for depth in ("*", "*/*"):
+            for config in folder.glob(f"{depth}/{CONFIG}"):
+                path = config.parent
+                if not path.is_symlink():
+                    paths[path.relative_to(folder).as_posix()] = path
+    newest = sorted(paths.items(), key=lambda item: -_changed(Run(item[1])))
+    return {name: Run(path) for name, path in newest}
+
+
+def _run_of(source: Path) -> Path | None:
+    """The run that a checkpoint belongs to."""
+    run = source.resolve().parent.parent
+    return run if (run / CONFIG).is_file() else None
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Records after a cursor; `from_start` if the file was written anew since."""
+
+    records: list[dict[str, Any]]
+    cursor: str
+    from_start: bool
+
+
+def read_tail(path: Path, cursor: str) -> Tail:
+    """Complete lines after a cursor (which file, how far); a kill may cut the last one off."""
+    try:
+        with path.open("rb") as file:
+            identity = str(path.stat().st_ino)
+            known, _, place = cursor.partition(":")
+            offset = int(place) if known == identity and place.isdigit() else 0
+            if offset > path.stat().st_size:
+                offset = 0
+            file.seek(offset)
+            data = file.read(_MOST_BYTES)
+    except OSError:
+        return Tail([], "", True)
+    whole = data[: data.rfind(b"\n") + 1]
+    records = [record for line in whole.splitlines() if (record := _record(line)) is not None]
+    return Tail(records, f"{identity}:{offset + len(whole)}", offset == 0)
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    try:
+        # NaN and Infinity are not JSON: a browser could not read them.
+        record = json.loads(line, parse_constant=lambda _: None)
+    except ValueError:
+        return None
+    is_record = isinstance(record, dict) and isinstance(record.get("step"), int)
+    return record if is_record else None
+
+
+def _about(name: str, run: Run) -> dict[str, Any]:
+    age = time.time() - _changed(run)
+    is_done = _last_kind(run.metrics_file) == "final"
+    return {
+        "name": name,
+        "training": not is_done and age < STILL_TRAINING,
+        "seconds_since": max(0.0, age),
+    }
+
+
+def _changed(run: Run) -> float:
+    for path in (run.metrics_file, run.config_file):
+        try:
+            return path.stat().st_mtime
+        except OSError:
+            continue
+    return 0.0
+
+
+def _last_kind(path: Path) -> str | None:
+    lines = _end_of(path, 2000).splitlines()
+    record = _record(lines[-1].encode()) if lines else None
+    return None if record is None else record.get("kind")
+
+
+def _newest_samples(path: Path) -> list[dict[str, str]]:
+    """Samples by step, the newest last; each begins with a line `--- step 20 ---`."""
+    samples: list[dict[str, str]] = []
+    for line in _end_of(path, _MOST_SAMPLES).splitlines(keepends=True):
+        if line.startswith("--- ") and line.rstrip().endswith(" ---"):
+            samples.append({"title": line.strip().strip("-").strip(), "text": ""})
+        elif samples:
+            samples[-1]["text"] += line
+    return samples
+
+
+def _end_of(path: Path, size: int) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - size))
+            return file.read(size).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+ROUTES = [
+    Route("/inside/runs", list_runs),
+    Route("/inside/runs/{name:path}", one_run),
+]

@@ -1,0 +1,141 @@
+// Curves that can be compared: SVG, one colour and one dash pattern for each run, values under the
+// pointer.
+
+import { number } from "./dom.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+const [WIDTH, HEIGHT] = [900, 380];
+const EDGE = { left: 58, right: 16, top: 12, bottom: 40 };
+const MOST_POINTS = 700; // of a curve; more cannot be told apart
+const DASHES = ["", "7 4", "2 3", "9 3 2 3"];
+export const COLOURS = 6;
+
+/** Class and dash pattern of the i-th curve. */
+export const lineStyle = (index) => ({ class: `line-${index % COLOURS}`, dash: DASHES[Math.floor(index / COLOURS) % DASHES.length] });
+
+export class Chart {
+  constructor() {
+    this.node = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", tabindex: "0" });
+    this.readout = document.createElement("p");
+    this.readout.className = "note readout";
+    this.node.addEventListener("pointermove", (event) => this.hover(event));
+    this.node.addEventListener("pointerleave", () => this.cross?.setAttribute("visibility", "hidden"));
+  }
+
+  /** `curves`: { name, index, points: [[x, y], ...] }; only curves with points are drawn. */
+  draw(curves, { xName, yName, smoothing, isLog }) {
+    const shown = curves.filter((curve) => curve.points.length).map((curve) => ({ ...curve, smooth: thin(smooth(curve.points, smoothing)) }));
+    Object.assign(this, { shown, xName, yName });
+    if (!shown.length) {
+      this.node.replaceChildren(shape("text", { x: String(WIDTH / 2), y: String(HEIGHT / 2), "text-anchor": "middle", class: "tick" }, `no run has measured ${yName} yet`));
+      return;
+    }
+    const all = shown.flatMap((curve) => curve.smooth);
+    this.scales(all, isLog);
+    const lines = shown.flatMap((curve) => this.curve(curve, smoothing));
+    this.cross = shape("line", { class: "cross", y1: String(EDGE.top), y2: String(HEIGHT - EDGE.bottom), visibility: "hidden" });
+    this.node.replaceChildren(...this.axes(isLog), ...lines, this.cross);
+    this.node.setAttribute("aria-label", `${yName} by ${xName}: ${shown.map((curve) => `${curve.name} ${curve.smooth.at(-1)[1].toPrecision(4)}`).join(", ")}`);
+  }
+
+  scales(points, isLog) {
+    const f = isLog ? Math.log10 : (value) => value;
+    const [xs, ys] = [points.map(([x]) => x), points.map(([, y]) => f(Math.max(y, 1e-9)))];
+    const [x0, x1, y0, y1] = [Math.min(0, ...minmax(xs)), minmax(xs)[1], ...minmax(ys)];
+    const pad = (y1 - y0 || 1) * 0.06;
+    this.range = { x0, x1: x1 > x0 ? x1 : x0 + 1, y0: y0 - pad, y1: y1 + pad };
+    this.toX = (x) => EDGE.left + ((x - x0) / (this.range.x1 - x0)) * (WIDTH - EDGE.left - EDGE.right);
+    this.toY = (y) => EDGE.top + (1 - (f(Math.max(y, 1e-9)) - this.range.y0) / (this.range.y1 - this.range.y0)) * (HEIGHT - EDGE.top - EDGE.bottom);
+  }
+
+  axes(isLog) {
+    const { x0, x1, y0, y1 } = this.range;
+    const parts = [];
+    for (const y of ticks(y0, y1, 6)) {
+      const value = isLog ? 10 ** y : y;
+      const at = this.toY(value);
+      parts.push(shape("line", { class: "grid", x1: String(EDGE.left), x2: String(WIDTH - EDGE.right), y1: String(at), y2: String(at) }));
+      parts.push(shape("text", { class: "tick", x: String(EDGE.left - 8), y: String(at + 4), "text-anchor": "end" }, label(value)));
+    }
+    for (const x of ticks(x0, x1, 8)) parts.push(shape("text", { class: "tick", x: String(this.toX(x)), y: String(HEIGHT - EDGE.bottom + 18), "text-anchor": "middle" }, label(x)));
+    parts.push(shape("text", { class: "tick", x: String(WIDTH - EDGE.right), y: String(HEIGHT - 5), "text-anchor": "end" }, this.xName));
+    return parts;
+  }
+
+  curve(curve, smoothing) {
+    const style = lineStyle(curve.index);
+    const path = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${this.toX(x).toFixed(1)} ${this.toY(y).toFixed(1)}`).join("");
+    const parts = [shape("path", { class: `curve ${style.class}`, "stroke-dasharray": style.dash, d: path(curve.smooth) })];
+    if (smoothing > 0) parts.unshift(shape("path", { class: `curve faint ${style.class}`, d: path(thin(curve.points)) }));
+    if (curve.smooth.length === 1) {
+      const [x, y] = curve.smooth[0];
+      parts.push(shape("circle", { class: `dot ${style.class}`, r: "3.5", cx: String(this.toX(x)), cy: String(this.toY(y)) }));
+    }
+    return parts;
+  }
+
+  hover(event) {
+    if (!this.shown?.length) return;
+    const box = this.node.getBoundingClientRect();
+    const { x0, x1 } = this.range;
+    const inside = (((event.clientX - box.left) / box.width) * WIDTH - EDGE.left) / (WIDTH - EDGE.left - EDGE.right);
+    const x = x0 + Math.max(0, Math.min(1, inside)) * (x1 - x0);
+    this.cross.setAttribute("x1", String(this.toX(x)));
+    this.cross.setAttribute("x2", String(this.toX(x)));
+    this.cross.setAttribute("visibility", "visible");
+    const said = this.shown.map((curve) => `${curve.name} ${nearest(curve.smooth, x)[1].toPrecision(4)}`);
+    this.readout.textContent = `${this.xName} ${label(x)}: ${said.join(" · ")}`;
+  }
+}
+
+/** Exponential moving average, corrected for its start, as TensorBoard smooths. */
+export function smooth(points, weight) {
+  if (!weight) return points;
+  let [last, debias] = [0, 1];
+  return points.map(([x, y]) => {
+    last = last * weight + (1 - weight) * y;
+    debias *= weight;
+    return [x, last / (1 - debias)];
+  });
+}
+
+/** Fewer points: the mean of each of many stretches; the last point stays. */
+function thin(points) {
+  if (points.length <= MOST_POINTS) return points;
+  const size = points.length / MOST_POINTS;
+  const means = Array.from({ length: MOST_POINTS }, (_, i) => {
+    const part = points.slice(Math.floor(i * size), Math.floor((i + 1) * size));
+    return [0, 1].map((axis) => part.reduce((sum, point) => sum + point[axis], 0) / part.length);
+  });
+  return [...means, points.at(-1)];
+}
+
+function nearest(points, x) {
+  return points.reduce((best, point) => (Math.abs(point[0] - x) < Math.abs(best[0] - x) ? point : best));
+}
+
+function minmax(values) {
+  let [least, most] = [Infinity, -Infinity];
+  for (const value of values) [least, most] = [Math.min(least, value), Math.max(most, value)];
+  return [least, most];
+}
+
+function ticks(from, to, about) {
+  const raw = (to - from) / about;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= raw);
+  const found = [];
+  for (let value = Math.ceil(from / step) * step; value <= to + step * 1e-9; value += step) found.push(value);
+  return found;
+}
+
+function label(value) {
+  return Math.abs(value) >= 1000 ? number(Math.round(value)) : String(Number(value.toPrecision(3)));
+}
+
+function shape(tag, attributes, text) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) if (value !== "") node.setAttribute(name, value);
+  if (text !== undefined) node.textContent = text;
+  return node;
+}

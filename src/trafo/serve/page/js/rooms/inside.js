@@ -1,0 +1,101 @@
+// Look inside: attention of every layer and head over your own text, what each layer would say,
+// and how the hidden states grow.
+
+import { bytes, post } from "../api.js";
+import { AttentionView } from "../attention.js";
+import { debounced, el } from "../dom.js";
+import { Lens } from "../lens.js";
+import { Norms } from "../norms.js";
+import { legend } from "../scale.js";
+import { remember } from "../state.js";
+import { vocabularyOf } from "../vocabulary.js";
+import { attentionLayer } from "./translate.js";
+
+const FIRST_SENTENCE = "a man in a blue shirt is standing on a ladder .";
+const FIRST_TEXT = "Once upon a time, there was a little girl named Lily.";
+
+export const make = (root) => new Inside(root);
+
+class Inside {
+  constructor(root) {
+    this.changed = debounced(350, () => this.look());
+    this.input = el("textarea", { id: "inside-text", rows: "2", spellcheck: "false", oninput: () => this.changed() });
+    this.status = el("p", { class: "status", role: "status" });
+    this.problem = el("p", { class: "problem", role: "alert", hidden: true });
+    this.attention = new AttentionView();
+    this.norms = new Norms();
+    this.lens = new Lens((position) => this.norms.point(position));
+    this.kind = el("select", { "aria-label": "Which attention", onchange: () => remember({ kind: this.kind.value }) || this.look() }, ["cross", "encoder", "decoder"].map((kind) => el("option", { value: kind }, `${kind}${kind === "cross" ? "-attention" : "'s self-attention"}`)));
+    this.attention.node.addEventListener("enlarged", ({ detail }) => remember({ layer: detail.layer, head: detail.head }));
+    this.found = el("div", { class: "column figures", hidden: true },
+      el("h2", {}, "Attention"), this.kind, this.attention.node, (this.below = el("div", { class: "column figures" },
+      el("h2", {}, "Logit lens"), el("p", { class: "note" }, "What each layer would say next. Bold: what the model says in the end. ", legend(document)), this.lens.node,
+      el("h2", {}, "Norms of the hidden states"), el("p", { class: "note" }, "Embedding on the left, last layer on the right; a thin line for each token."), this.norms.node)),
+    );
+    root.append(el("div", { class: "column" }, el("label", { for: "inside-text" }, "Text"), this.input, this.status, this.problem, this.found));
+  }
+
+  async enter({ model, card, params }) {
+    const isNew = model !== this.model;
+    Object.assign(this, { model, card });
+    this.kind.value = params.get("kind") ?? "cross";
+    const isTranslator = card.kind === "translation";
+    this.kind.hidden = !isTranslator;
+    this.below.hidden = isTranslator;
+    if (document.activeElement !== this.input) this.input.value = params.get("text") ?? (isTranslator ? FIRST_SENTENCE : FIRST_TEXT);
+    this.selected = params.has("layer") ? { layer: Number(params.get("layer")), head: Number(params.get("head")) } : null;
+    if (isNew || this.input.value !== this.looked) await this.look();
+  }
+
+  async look() {
+    this.asking?.abort();
+    const { signal } = (this.asking = new AbortController());
+    const text = (this.looked = this.input.value);
+    remember({ text });
+    this.status.textContent = "Reading…";
+    try {
+      await (this.card.kind === "translation" ? this.readTranslation(text, signal) : this.read(text, signal));
+      this.problem.hidden = true;
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.status.textContent = "";
+      this.problem.textContent = `The model could not read it: ${error.message}.`;
+      this.problem.hidden = false;
+    }
+  }
+
+  async read(text, signal) {
+    const model = this.model;
+    const vocabulary = await vocabularyOf(model);
+    const { tokens: ids } = await post("/tokenize", { model, prompt: text }, signal);
+    this.found.hidden = ids.length === 0;
+    if (!ids.length) return void (this.status.textContent = "Type something to look into.");
+    const labels = ids.map((id) => vocabulary.label(id));
+    const layers = await post("/inside/layers", { model, ids }, signal);
+    this.lens.show(layers, labels, vocabulary);
+    this.norms.show(layers.norms, labels);
+    const load = async (layer) => {
+      const { buffer, headers } = await bytes("/inside/attention", { model, ids, layer }, signal);
+      const [heads] = headers.get("X-Shape").split(",").map(Number);
+      return { weights: new Uint16Array(buffer), heads, layers: Number(headers.get("X-Layers")) };
+    };
+    await this.attention.show({ rows: labels, columns: labels, load, selected: this.attention.chosen ?? this.selected });
+    this.status.textContent = `${ids.length} tokens`;
+  }
+
+  /** A sentence and the model's own translation of it. */
+  async readTranslation(sentence, signal) {
+    const model = this.model;
+    const [source, target] = await Promise.all(["source", "target"].map((side) => vocabularyOf(model, side)));
+    const found = await post("/inside/translation", { model, sentence }, signal);
+    const { ids, text } = found.translations[0];
+    const label = (vocabulary) => (id) => (vocabulary.special.has(id) ? "(end)" : vocabulary.label(id));
+    const [sources, targets] = [found.source.map(label(source)), ids.map(label(target))];
+    const kind = this.kind.value;
+    this.found.hidden = false;
+    const load = (layer) => attentionLayer(model, sentence, ids, kind, layer, signal);
+    const rows = kind === "encoder" ? sources : targets;
+    await this.attention.show({ rows, columns: kind === "decoder" ? rows : sources, load, selected: this.attention.chosen ?? this.selected });
+    this.status.textContent = `${sources.length} tokens → ${targets.length} tokens: ${text}`;
+  }
+}

@@ -1,0 +1,164 @@
+// Runs: curves of all runs; those that still train move. Compare by step or time; see what each
+// wrote as it learned.
+
+import { get } from "../api.js";
+import { Chart, lineStyle } from "../chart.js";
+import { el, fill, number } from "../dom.js";
+import { remember } from "../state.js";
+
+const POLL = 2000; // milliseconds
+const FIRST_SHOWN = 4;
+const X = { step: { name: "step", of: (record) => record.step }, minutes: { name: "minutes", of: (record) => (record.seconds === undefined ? null : record.seconds / 60) } };
+const Y = {
+  loss: { name: "training loss", kinds: ["train"], of: (record) => record.loss },
+  validation: { name: "validation loss", kinds: ["validation", "final"], of: (record) => record.loss },
+  bits: { name: "bits per byte", kinds: ["validation", "final"], of: (record) => record.bits_per_byte },
+  speed: { name: "tokens per second", kinds: ["train"], of: (record) => record.tokens_per_second },
+  norm: { name: "gradient norm", kinds: ["train"], of: (record) => record.grad_norm },
+  bleu: { name: "BLEU", kinds: ["validation", "final"], of: (record) => record.bleu },
+};
+
+export const make = (root) => new Runs(root);
+
+class Runs {
+  constructor(root) {
+    this.runs = new Map(); // name -> { about, records, cursor, samples, index }
+    this.chart = new Chart();
+    this.x = choice("by", X, () => this.changed());
+    this.y = choice("curve", Y, () => this.changed());
+    this.smoothing = el("input", { type: "range", min: "0", max: "0.98", step: "0.02", value: "0", "aria-label": "Smoothing", oninput: () => this.changed() });
+    this.log = el("input", { type: "checkbox", onchange: () => this.changed() });
+    this.table = el("table", { class: "runs-table" });
+    this.samples = el("div", { class: "column samples", "aria-live": "polite" });
+    this.status = el("p", { class: "status", role: "status" });
+    this.empty = el("p", { class: "empty", hidden: true }, "No runs beside the served models yet. Start one with ", el("code", {}, "trafo train FILE"), " and it appears here while it trains.");
+    const controls = el("div", { class: "row" }, this.y.label, this.x.label, el("label", { class: "smoothing" }, "smoothing", this.smoothing), el("label", {}, this.log, " log scale"));
+    this.found = el("div", { class: "column" }, controls, this.chart.node, this.chart.readout, el("div", { class: "scroll-x" }, this.table), el("h2", {}, "Samples"), this.samples);
+    root.append(el("div", { class: "column" }, this.status, this.empty, this.found));
+  }
+
+  async enter({ params }) {
+    this.x.select.value = params.get("x") ?? "step";
+    this.y.select.value = params.get("y") ?? "loss";
+    this.smoothing.value = params.get("smooth") ?? "0";
+    this.log.checked = params.get("log") === "1";
+    this.wanted = params.has("runs") ? new Set(params.get("runs").split(",")) : null;
+    this.reading = params.get("samples");
+    clearInterval(this.timer);
+    this.timer = setInterval(() => document.hidden || this.refresh(), POLL);
+    await this.refresh();
+  }
+
+  leave() {
+    clearInterval(this.timer);
+  }
+
+  /** Look for new runs, and for new records of those that are shown and train. */
+  async refresh() {
+    if (this.busy) return;
+    this.busy = true;
+    try {
+      const { runs } = await get("/inside/runs");
+      for (const about of runs) this.take(about);
+      for (const name of this.runs.keys()) if (!runs.some((run) => run.name === name)) this.runs.delete(name);
+      this.wanted ??= new Set(runs.slice(0, FIRST_SHOWN).map((run) => run.name));
+      await Promise.all([...this.runs.values()].filter((run) => this.isDue(run)).map((run) => this.load(run)));
+      this.draw();
+    } catch (error) {
+      this.status.textContent = `The runs could not be read: ${error.message}. Trying again…`;
+    } finally {
+      this.busy = false;
+    }
+  }
+
+  take(about) {
+    const known = this.runs.get(about.name);
+    if (known) known.about = about;
+    else this.runs.set(about.name, { about, records: [], cursor: "", samples: [], index: this.runs.size });
+  }
+
+  isDue(run) {
+    const wasTraining = run.wasTraining;
+    run.wasTraining = run.about.training;
+    return this.wanted.has(run.about.name) && (!run.cursor || run.about.training || wasTraining);
+  }
+
+  async load(run) {
+    const path = run.about.name.split("/").map(encodeURIComponent).join("/");
+    for (;;) {
+      const answer = await get(`/inside/runs/${path}?after=${encodeURIComponent(run.cursor)}`);
+      run.records = answer.from_start ? answer.records : run.records.concat(answer.records);
+      const isDone = answer.cursor === run.cursor || !answer.records.length;
+      Object.assign(run, { cursor: answer.cursor, samples: answer.samples });
+      if (isDone) return;
+    }
+  }
+
+  changed() {
+    remember({ x: this.x.select.value, y: this.y.select.value, smooth: this.smoothing.value === "0" ? null : this.smoothing.value, log: this.log.checked ? "1" : null });
+    this.draw();
+  }
+
+  draw() {
+    const all = [...this.runs.values()];
+    this.empty.hidden = all.length > 0;
+    this.found.hidden = all.length === 0;
+    const training = all.filter((run) => run.about.training).length;
+    this.status.textContent = all.length ? `${number(all.length)} runs, ${number(training)} training` : "";
+    const [x, y] = [X[this.x.select.value], Y[this.y.select.value]];
+    const curves = all.filter((run) => this.wanted.has(run.about.name)).map((run) => ({ name: run.about.name, index: run.index, points: points(run.records, x, y) }));
+    this.chart.draw(curves, { xName: x.name, yName: y.name, smoothing: Number(this.smoothing.value), isLog: this.log.checked });
+    this.drawTable(all);
+    this.drawSamples(all);
+  }
+
+  drawTable(all) {
+    const focused = document.activeElement?.dataset?.run;
+    const head = el("tr", {}, ["", "run", "step", "loss", "val loss", "bits/byte", "tokens/s", "minutes", ""].map((name) => el("th", { scope: "col" }, name)));
+    fill(this.table, el("thead", {}, head), el("tbody", {}, all.map((run) => this.line(run))));
+    if (focused) this.table.querySelector(`[data-run="${CSS.escape(focused)}"]`)?.focus();
+  }
+
+  line(run) {
+    const { name, training } = run.about;
+    const newest = (kinds) => run.records.findLast((record) => kinds.includes(record.kind));
+    const [train, validation] = [newest(["train"]), newest(["validation", "final"])];
+    const box = el("input", { type: "checkbox", checked: this.wanted.has(name), "aria-label": `show ${name}`, "data-run": name, onchange: () => this.toggle(name, box.checked) });
+    const style = lineStyle(run.index);
+    const swatch = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    swatch.setAttribute("class", "swatch");
+    swatch.setAttribute("viewBox", "0 0 30 8");
+    const stroke = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    stroke.setAttribute("d", "M0 4H30");
+    stroke.setAttribute("class", `curve ${style.class}`);
+    if (style.dash) stroke.setAttribute("stroke-dasharray", style.dash);
+    swatch.append(stroke);
+    const cell = (value, digits) => el("td", { class: "figure" }, value === undefined || value === null ? "–" : number(value, digits));
+    const cells = [cell(train?.step, 0), cell(train?.loss, 3), cell(validation?.loss, 3), cell(validation?.bits_per_byte, 3), cell(train?.tokens_per_second, 0), cell(train?.seconds === undefined ? null : train.seconds / 60, 1)];
+    return el("tr", {}, el("td", {}, box), el("td", {}, el("label", {}, swatch, " ", name)), cells, el("td", { class: training ? "live" : "dim" }, training ? "● training" : ""));
+  }
+
+  toggle(name, isOn) {
+    this.wanted[isOn ? "add" : "delete"](name);
+    remember({ runs: [...this.wanted].join(",") });
+    this.refresh();
+  }
+
+  drawSamples(all) {
+    const shown = all.filter((run) => this.wanted.has(run.about.name) && run.samples.length);
+    const same = JSON.stringify(shown.map((run) => [run.about.name, run.samples.length, run.samples.at(-1).title]));
+    if (same === this.drawn) return;
+    this.drawn = same;
+    const texts = (run) => run.samples.slice(-6).reverse().map(({ title, text }) => el("div", { class: "sample" }, el("span", { class: "note" }, title), el("p", {}, text.trim())));
+    fill(this.samples, shown.length ? shown.map((run) => el("details", { open: true }, el("summary", {}, run.about.name), texts(run))) : el("p", { class: "dim" }, "No samples yet."));
+  }
+}
+
+function points(records, x, y) {
+  return records.filter((record) => y.kinds.includes(record.kind)).map((record) => [x.of(record), y.of(record)]).filter(([a, b]) => Number.isFinite(a) && Number.isFinite(b));
+}
+
+function choice(title, options, changed) {
+  const select = el("select", { "aria-label": title, onchange: changed }, Object.entries(options).map(([key, { name }]) => el("option", { value: key }, name)));
+  return { select, label: el("label", {}, `${title} `, select) };
+}

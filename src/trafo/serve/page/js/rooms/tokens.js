@@ -1,0 +1,84 @@
+// Tokens: text becomes tokens as you type. Press one to see the merges that made it.
+
+import { post } from "../api.js";
+import { arrows, debounced, el, fill, number } from "../dom.js";
+import { Merges } from "../merges.js";
+import { remember } from "../state.js";
+import { hex, vocabularyOf } from "../vocabulary.js";
+
+const FIRST_TEXT = "The tokenizer splits unbelievably long words, 12,345 numbers, naïve café 😀 and\n\ttabs.";
+const HUES = 5;
+
+export const make = (root) => new Tokens(root);
+
+class Tokens {
+  constructor(root) {
+    this.changed = debounced(40, () => this.encode());
+    this.input = el("textarea", { id: "text", rows: "5", spellcheck: "false", "aria-label": "Text", oninput: () => this.changed() });
+    this.second = el("select", { "aria-label": "Second tokenizer", onchange: () => remember({ second: this.second.value }) || this.encode() });
+    this.panels = el("div", { class: "token-panels" });
+    this.merges = new Merges();
+    this.problem = el("p", { class: "problem", role: "alert", hidden: true });
+    this.beside = el("label", { class: "note" }, "second tokenizer ", this.second);
+    root.append(
+      el("div", { class: "pages" },
+        el("div", { class: "column" }, el("label", { for: "text" }, "Text"), this.input, el("div", { class: "row" }, this.beside), this.problem, this.panels),
+        el("aside", { class: "column side", "aria-label": "How a token came to be" }, this.merges.node),
+      ),
+    );
+  }
+
+  async enter({ model, cards, params }) {
+    this.model = model;
+    if (document.activeElement !== this.input) this.input.value = params.get("text") ?? (this.input.value || FIRST_TEXT);
+    const others = cards.filter((card) => card.id !== model);
+    fill(this.second, el("option", { value: "" }, "none"), others.map((card) => el("option", { value: card.id, selected: card.id === params.get("second") }, card.id)));
+    this.beside.hidden = others.length === 0;
+    await this.encode();
+  }
+
+  async encode() {
+    this.asking?.abort();
+    const asking = (this.asking = new AbortController());
+    const text = this.input.value;
+    remember({ text });
+    const models = [this.model, this.second.value].filter(Boolean);
+    try {
+      const panels = await Promise.all(models.map((model) => this.panel(model, text, asking.signal)));
+      if (asking.signal.aborted) return;
+      this.problem.hidden = true;
+      fill(this.panels, panels);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.problem.textContent = `The text could not be encoded: ${error.message}.`;
+      this.problem.hidden = false;
+    }
+  }
+
+  async panel(model, text, signal) {
+    const vocabulary = await vocabularyOf(model);
+    const { ids } = await post("/inside/tokens", { model, text }, signal);
+    const size = new TextEncoder().encode(text).length;
+    const facts = `${number(ids.length)} tokens · ${number([...text].length)} characters · ${number(size)} bytes · ${ids.length ? (size / ids.length).toFixed(2) : "–"} bytes a token`;
+    const chips = el("div", { class: "chips", role: "group", "aria-label": "Tokens" }, ids.map((id, index) => this.chip(id, index, vocabulary, model)));
+    arrows(chips, "button");
+    return el("section", { class: "column", "aria-label": `Tokens of ${model}` }, el("h2", {}, model, " ", el("span", { class: "note", "data-facts": "" }, facts)), ids.length ? chips : el("p", { class: "dim" }, "Type something."));
+  }
+
+  chip(id, index, vocabulary, model) {
+    const bytes = vocabulary.bytes(id);
+    const label = vocabulary.label(id);
+    const press = () => {
+      this.panels.querySelector('[aria-pressed="true"]')?.setAttribute("aria-pressed", "false");
+      chip.setAttribute("aria-pressed", "true");
+      this.merges.show(model, id, vocabulary);
+    };
+    const chip = el(
+      "button",
+      { type: "button", class: `chip hue-${index % HUES}`, "aria-pressed": "false", title: `bytes ${hex(bytes)}`, "aria-label": `${label}, id ${id}, ${bytes.length} bytes`, onclick: press },
+      el("span", { class: "chip-text" }, label),
+      el("span", { class: "chip-id" }, String(id)),
+    );
+    return label.includes("↵") ? [chip, el("span", { class: "line-end" })] : chip;
+  }
+}

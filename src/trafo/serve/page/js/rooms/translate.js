@@ -1,0 +1,100 @@
+// Translate: a sentence in, its translation out, where each word comes from, and the beam search.
+
+import { bytes, post } from "../api.js";
+import { Alignment } from "../alignment.js";
+import { Beam } from "../beam.js";
+import { debounced, el, fill } from "../dom.js";
+import { weight } from "../heat.js";
+import { legend } from "../scale.js";
+import { remember } from "../state.js";
+import { vocabularyOf } from "../vocabulary.js";
+
+const FIRST_SENTENCE = "a man in a blue shirt is standing on a ladder .";
+
+export const make = (root) => new Translate(root);
+
+/** A layer of a translation model's attention. */
+export async function attentionLayer(model, sentence, target, kind, layer, signal) {
+  const { buffer, headers } = await bytes("/inside/translation/attention", { model, sentence, target, kind, layer }, signal);
+  const [heads, rows, columns] = headers.get("X-Shape").split(",").map(Number);
+  return { weights: new Uint16Array(buffer), heads, rows, columns, layers: Number(headers.get("X-Layers")) };
+}
+
+class Translate {
+  constructor(root) {
+    const changed = debounced(500, () => this.translate());
+    this.input = el("textarea", { id: "sentence", rows: "2", spellcheck: "false", oninput: changed });
+    this.beam = el("input", { id: "beam", type: "number", min: "1", max: "16", oninput: changed });
+    this.answer = el("p", { class: "translation", lang: "", "aria-live": "polite" });
+    this.others = el("ol", { class: "others note" });
+    this.status = el("p", { class: "status", role: "status" });
+    this.problem = el("p", { class: "problem", role: "alert", hidden: true });
+    this.alignment = new Alignment();
+    this.tree = new Beam();
+    this.found = el("div", { class: "column figures", hidden: true },
+      el("h2", {}, "Where each word comes from"), el("p", { class: "note" }, "Cross-attention, the mean of all layers and heads. Each head by itself is in the room Inside."), this.alignment.node,
+      el("h2", {}, "Beam search"), el("p", { class: "note" }, "A column for each step, best first; the number is the probability after its parent, then the log-probability so far. ", legend(document)), this.tree.node,
+    );
+    root.append(
+      el("div", { class: "column" },
+        el("div", { class: "two" },
+          el("div", { class: "column" }, el("label", { for: "sentence" }, "Sentence"), this.input, el("div", { class: "row" }, el("label", {}, "beam ", this.beam))),
+          el("div", { class: "column" }, el("span", {}, "Translation"), this.answer, this.others)),
+        this.status, this.problem, this.found),
+    );
+  }
+
+  async enter({ model, params }) {
+    const isNew = model !== this.model;
+    this.model = model;
+    this.beam.value = params.get("beam") ?? "4";
+    if (document.activeElement !== this.input) this.input.value = params.get("text") ?? (this.input.value || FIRST_SENTENCE);
+    if (isNew) await this.translate();
+  }
+
+  async translate() {
+    this.asking?.abort();
+    const { signal } = (this.asking = new AbortController());
+    const [sentence, beam] = [this.input.value, Number(this.beam.value) || 4];
+    remember({ text: sentence, beam });
+    if (!sentence.trim()) {
+      this.found.hidden = true;
+      this.answer.textContent = "";
+      this.status.textContent = "Write a sentence of the source language.";
+      return;
+    }
+    this.status.textContent = "Translating…";
+    try {
+      await this.show(await post("/inside/translation", { model: this.model, sentence, beam }, signal), sentence, signal);
+      this.problem.hidden = true;
+      this.status.textContent = "";
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.status.textContent = "";
+      this.problem.textContent = `There is no translation: ${error.message}.`;
+      this.problem.hidden = false;
+    }
+  }
+
+  async show(found, sentence, signal) {
+    const [source, target] = await Promise.all(["source", "target"].map((side) => vocabularyOf(this.model, side)));
+    const best = found.translations[0];
+    this.answer.textContent = best.text || "(nothing)";
+    fill(this.others, found.translations.map(({ text, score }) => el("li", {}, `${text} `, el("span", { class: "figure" }, score.toFixed(3)))));
+    this.found.hidden = false;
+    this.tree.show(found, target);
+    const layers = [await attentionLayer(this.model, sentence, best.ids, "cross", 0, signal)];
+    for (let layer = 1; layer < layers[0].layers; layer++) layers.push(await attentionLayer(this.model, sentence, best.ids, "cross", layer, signal));
+    const label = (vocabulary) => (id) => (vocabulary.special.has(id) ? "(end)" : vocabulary.label(id));
+    this.alignment.show(found.source.map(label(source)), best.ids.map(label(target)), mean(layers));
+  }
+}
+
+/** The mean of all heads of all layers, row by row. */
+function mean(layers) {
+  const { rows, columns } = layers[0];
+  const sums = Array.from({ length: rows }, () => new Float64Array(columns));
+  const count = layers.reduce((sum, layer) => sum + layer.heads, 0);
+  for (const { weights } of layers) weights.forEach((each, i) => (sums[Math.floor(i / columns) % rows][i % columns] += weight(each) / count));
+  return sums.map((row) => [...row]);
+}

@@ -1,0 +1,72 @@
+// The bytes of every token, fetched once for each model; the server then speaks in ids.
+
+import { get } from "./api.js";
+
+const known = new Map();
+
+/** The vocabulary of a model; a translation model has two sides. */
+export function vocabularyOf(model, side = "source") {
+  const path = `/inside/vocabulary?model=${encodeURIComponent(model)}&side=${side}`;
+  if (!known.has(path)) {
+    const loading = get(path).then((content) => new Vocabulary(content));
+    loading.catch(() => known.delete(path));
+    known.set(path, loading);
+  }
+  return known.get(path);
+}
+
+export class Vocabulary {
+  constructor({ tokens, special, ends }) {
+    this.tokens = tokens;
+    this.special = new Set(special);
+    this.ends = new Set(ends);
+  }
+
+  get size() {
+    return this.tokens.length;
+  }
+
+  /** The bytes of a token. */
+  bytes(id) {
+    return latin1(this.tokens[id] ?? "");
+  }
+
+  /** For a list or a cell: whitespace made visible, parts of characters as hex. */
+  label(id) {
+    return visible(this.bytes(id));
+  }
+
+  /** Ids -> what each adds to the text; a character is shown with the token that completes it. */
+  texts(ids) {
+    const decoder = new TextDecoder();
+    return ids.map((id) => decoder.decode(this.bytes(id), { stream: true }));
+  }
+
+  /** Ids -> the text. */
+  text(ids) {
+    return this.texts(ids).join("");
+  }
+}
+
+/** A string in which character i is byte i -> bytes. */
+export function latin1(text) {
+  return Uint8Array.from(text, (character) => character.charCodeAt(0));
+}
+
+const MARKS = { " ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍", "\u00a0": "⍽", "\u200b": "∅", "\u200d": "⁀", "\ufeff": "∅" };
+
+/** Bytes -> text in which nothing is invisible. */
+export function visible(bytes) {
+  let text;
+  try {
+    text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    return hex(bytes, "‹", "›");
+  }
+  return text.replace(/[\s\u200b\u200d\ufeff\u0000-\u001f\u007f]/gu, (c) => MARKS[c] ?? hex(new TextEncoder().encode(c), "‹", "›"));
+}
+
+/** Bytes as hexadecimal. */
+export function hex(bytes, left = "", right = "") {
+  return left + [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join(" ") + right;
+}

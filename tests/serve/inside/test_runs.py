@@ -1,0 +1,47 @@
+"""Metrics read piece by piece, while somebody else writes them."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trafo.serve.inside.runs import read_tail
+
+
+@given(st.lists(st.integers(1, 40), max_size=6))
+def test_pieces_are_the_whole_wherever_the_file_is_cut(tmp_path_factory, cuts):
+    records = [{"step": step, "kind": "train", "loss": step / 3} for step in range(4)]
+    data = b"".join(json.dumps(record).encode() + b"\n" for record in records)
+    path = tmp_path_factory.mktemp("run") / "metrics.jsonl"
+    found, cursor, place = [], "", 0
+    for size in [*cuts, len(data)]:
+        with path.open("ab") as file:
+            file.write(data[place : place + size])
+        place += size
+        tail = read_tail(path, cursor)
+        cursor = tail.cursor
+        found += tail.records
+    assert found == records
+
+
+def test_a_file_written_anew_is_read_from_the_start(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1}\n{"step": 2}\n')
+    cursor = read_tail(path, "").cursor
+    path.write_text('{"step": 1}\n')  # a resume dropped a step
+    tail = read_tail(path, cursor)
+    assert tail.from_start
+    assert tail.records == [{"step": 1}]
+
+
+def test_what_is_not_json_for_a_browser_is_null(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "loss": NaN}\nnonsense\n[]\n')
+    assert read_tail(path, "").records == [{"step": 1, "loss": None}]
+    assert read_tail(tmp_path / "none", "").records == []
+
+
+def test_a_name_is_never_a_path(client):
+    for name in ("../../etc/passwd", "%2e%2e/%2e%2e/etc", "/etc", "x"):
+        assert client.get(f"/inside/runs/{name}").status_code == 404
+    assert client.get("/inside/runs").json() == {"runs": []}
