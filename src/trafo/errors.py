@@ -47,7 +47,7 @@ def require(fits: bool, what: str, hint: str | None = None) -> None:
 def require_at_least(least: float, **settings: float | None) -> None:
     """Each setting, given by its name, is `least` or more; None: not set."""
     for name, value in settings.items():
-        fits = value is None or value >= least
+        fits = value is None or least <= value < float("inf")
         require(fits, f"{name} is {value}", f"it must be at least {least}")
 
 

@@ -14,6 +14,7 @@ import torch
 
 from trafo.checkpoint.bundle import load_bundle
 from trafo.checkpoint.convert import save_hugging_face
+from trafo.cli.generate import write
 from trafo.cli.main import main
 from trafo.cli.tokenizer import pipes
 from trafo.evaluate.evaluation import evaluate_ids
@@ -220,3 +221,41 @@ def test_a_chat_goes_on_from_what_both_have_written(trafo, folder, monkeypatch):
     assert out == f"{first.text}\n{second.text}\n{third.text}\n"
     assert "Ctrl-D" in err
     assert trafo("chat", "--num-samples", 2)[0] == 2
+
+
+@pytest.mark.parametrize("verb", ["generate", "eval", "chat"])
+def test_the_number_of_threads_can_be_set(trafo, tmp_path, verb):
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    before = torch.get_num_threads()
+    try:
+        arguments = [text] if verb == "eval" else ["--max-new-tokens", 2]
+        assert trafo(verb, *arguments, "--threads", 2)[0] == 0
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    code, _, err = trafo(verb, *arguments, "--threads", 0)
+    assert (code, err) == (2, "error: --threads is 0; it must be at least 1\n")
+
+
+def test_weights_that_are_not_numbers_are_refused(tmp_path, capsys):
+    model = TransformerLM(257, 32, 16, 2, 2)
+    model.layers[0].ffn.w2.weight.data[0, 0] = math.nan
+    path = tmp_path / "model"
+    save_hugging_face(model, path)
+    Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"]).save(path)
+    for flags in (["--temperature", "0"], ["--top-p", "0.9"], ["--kernel", "readable"]):
+        assert main(["generate", str(path), "--prompt", "a", *flags]) == 2
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert said.startswith("error: the model computes NaN or infinity")
+
+
+def test_control_characters_do_not_reach_a_terminal(monkeypatch):
+    """ESC [ 2 J would clear the screen; line ends and tabs stay, and so does what is piped."""
+    text = "a\x1b[2J\tb\r\n\x7f\x9bö"
+    for is_terminal, shown in ((True, "a␛[2J\tb␍\n␡\ufffdö"), (False, text)):
+        out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        out.isatty = lambda is_terminal=is_terminal: is_terminal
+        monkeypatch.setattr(sys, "stdout", out)
+        write(text)
+        assert out.buffer.getvalue().decode() == shown

@@ -271,7 +271,7 @@ words = st.text(st.sampled_from("abc-=./"), min_size=1, max_size=6).filter(
 )
 
 
-@given(before=st.lists(words), value=st.text(max_size=8), after=st.lists(words))
+@given(before=st.lists(words), value=st.text(min_size=1, max_size=8), after=st.lists(words))
 def test_a_flag_is_taken_out_with_its_value_and_nothing_else(
     before: list[str], value: str, after: list[str]
 ) -> None:

@@ -140,3 +140,21 @@ def test_two_processes_go_on_from_what_one_has_saved(
     start.train(half)
     on_two(half, tmp_path, "resume", str(half.out), "--steps", "12")
     assert_close(one, half)
+
+
+def test_the_number_of_threads_changes_losses_by_rounding_only(make_config: MakeConfig) -> None:
+    """A fixed one, and one that is tried on the way: at least both numbers do some steps."""
+    used, losses = set[int](), []
+    before = torch.get_num_threads()
+    try:
+        for number in (1, None):
+            torch.set_num_threads(2)
+            training = build(make_config(machine__threads=number), Ranks())
+            losses.append([])
+            for step in range(8):
+                losses[-1].append(training.step(step, seed=0, rate_factor=1.0).loss)
+                used |= {torch.get_num_threads()} if number is None else set()
+    finally:
+        torch.set_num_threads(before)
+    assert used == {1, 2}
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)

@@ -196,7 +196,10 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     _check_files(path, manifest)
     weights, model = _read_weights(path / _MODEL)
     state = _read_json(path / _STATE)
-    snapshot = Snapshot(weights, read_tensors(path / _TRAINING), state.pop("numbers", {}))
+    numbers = state.pop("numbers", {})
+    if not isinstance(numbers, dict) or not all(type(n) in (int, float) for n in numbers.values()):
+        raise FormatError("numbers: expected names and numbers", where=str(path / _STATE))
+    snapshot = Snapshot(weights, read_tensors(path / _TRAINING), numbers)
     return Checkpoint(manifest["step"], path, snapshot, state, model)
 
 
@@ -282,7 +285,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         with storage_errors(path, "reading"):
             value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise FormatError("not a JSON object", where=str(path))

@@ -9,12 +9,13 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from trafo.cli.generate import LATEST, RunPath, write
-from trafo.cli.tokenizer.arguments import OptionalInt, OptionalString, Strings
-from trafo.errors import require
+from trafo.cli.tokenizer.arguments import OptionalInt, OptionalString, Strings, Threads
+from trafo.errors import require, require_at_least
 from trafo.generate.config import GenerationConfig, Kernel
 
 if TYPE_CHECKING:
     from trafo.checkpoint.bundle import Bundle
+    from trafo.runtime.threads import ThreadChooser
 
 _NEW = "/new"
 _HELP = f"type, and the model goes on; Enter alone: further; {_NEW}: another text; Ctrl-D: exit"
@@ -45,11 +46,14 @@ class Options(GenerationConfig):
     kernel: Kernel = "auto"
     """decode with the model itself (readable), with kernels compiled for this processor, or with
     those where they support the model (auto)"""
+    threads: Threads = None
+    """CPU threads; None: as many as are fastest, found by timing the work, changed when it pays"""
     best: bool = False
     """use the checkpoint with the lowest validation loss instead of the newest"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_at_least(1, **{"--threads": self.threads})
         what = f"--num-samples is {self.num_samples}"
         require(self.num_samples == 1, what, "a chat has one text; use `trafo generate`")
 
@@ -57,15 +61,16 @@ class Options(GenerationConfig):
 def run(options: Options) -> None:
     """Load, then take turns."""
     from trafo.checkpoint.bundle import load_bundle
+    from trafo.fast.threads import torch_threads
     from trafo.runtime.console import say
 
     bundle = load_bundle(options.run, best=options.best, fast=options.kernel != "readable")
     settings = {f.name: getattr(options, f.name) for f in fields(GenerationConfig)}
     say(_HELP)
-    _take_turns(bundle, GenerationConfig(**settings))
+    _take_turns(bundle, GenerationConfig(**settings), torch_threads(options.threads))
 
 
-def _take_turns(bundle: Bundle, config: GenerationConfig) -> None:
+def _take_turns(bundle: Bundle, config: GenerationConfig, threads: ThreadChooser) -> None:
     text = ""
     for turn, line in enumerate(_typed()):
         if line.strip() == _NEW:
@@ -74,17 +79,17 @@ def _take_turns(bundle: Bundle, config: GenerationConfig) -> None:
         is_between_words = text and line and not text[-1].isspace()
         text += f" {line}" if is_between_words else line
         # Another seed for each turn: the same one would repeat its choices.
-        text = _go_on(bundle, text, replace(config, seed=config.seed + turn))
+        text = _go_on(bundle, text, replace(config, seed=config.seed + turn), threads)
 
 
-def _go_on(bundle: Bundle, text: str, config: GenerationConfig) -> str:
+def _go_on(bundle: Bundle, text: str, config: GenerationConfig, threads: ThreadChooser) -> str:
     """Print what the model adds; returns the text with it, or nothing if the model has ended it."""
     from trafo.generate import stream
     from trafo.runtime.console import say
 
     is_over = False
     with suppress(KeyboardInterrupt):
-        for piece in stream(bundle.model, bundle.tokenizer, [text], config):
+        for piece in stream(bundle.model, bundle.tokenizer, [text], config, threads):
             write(piece.text)
             text += piece.text
             is_over = is_over or piece.finish_reason == "end"

@@ -11,10 +11,10 @@ def take_value(arguments: list[str], flag: str) -> str | None:
         name, equals, value = argument.partition("=")
         if name != flag:
             continue
-        if equals:
+        if equals and value:
             del arguments[index]
             return value
-        if index + 1 == len(arguments):
+        if equals or not "".join(arguments[index + 1 : index + 2]):
             raise ConfigError(f"{flag} needs a value", hint=f"write {flag} FILE")
         value = arguments[index + 1]
         del arguments[index : index + 2]

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from trafo.cli.tokenizer.arguments import OptionalPath
+from trafo.cli.tokenizer.arguments import OptionalPath, Threads
 
 if TYPE_CHECKING:
     from trafo.train.config import TrainConfig
@@ -31,6 +31,8 @@ class Options:
     """config file; None: sizes are chosen to suit the text and the machine"""
     budget: str = "4m"
     """wall-clock budget of training"""
+    threads: Threads = None
+    """CPU threads; None: as many as are fastest, found by timing the steps, changed when it pays"""
 
 
 class Steps:
@@ -107,8 +109,14 @@ def _config(options: Options, text: Path) -> TrainConfig:
     asked = TrainConfig(text=(str(text),), budget=options.budget)
     chosen = choose(asked) if options.config is None else load(TrainConfig, options.config)
     data = dataclasses.replace(chosen.data, cache=options.out / "cache")
+    machine = dataclasses.replace(chosen.machine, threads=options.threads or chosen.machine.threads)
     config = dataclasses.replace(
-        chosen, text=asked.text, out=options.out / "model", budget=options.budget, data=data
+        chosen,
+        text=asked.text,
+        out=options.out / "model",
+        budget=options.budget,
+        data=data,
+        machine=machine,
     )
     if options.config is None:
         tell(config)

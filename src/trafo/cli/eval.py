@@ -11,7 +11,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from trafo.cli.generate import RunPath
-from trafo.cli.tokenizer.arguments import Errors, OptionalInt, OptionalString, Paths, Texts
+from trafo.cli.tokenizer.arguments import (
+    Errors,
+    OptionalInt,
+    OptionalString,
+    Paths,
+    Texts,
+    Threads,
+)
 from trafo.errors import InputError, require, require_at_least
 from trafo.generate.beam_config import BeamConfig
 
@@ -52,6 +59,8 @@ class Options:
     """field that holds the text in JSON lines and Parquet"""
     errors: Errors = "strict"
     """invalid UTF-8: stop (strict), or read U+FFFD (replace)"""
+    threads: Threads = None
+    """CPU threads; None: as many as are fastest, found by timing the work, changed when it pays"""
     best: bool = False
     """use the checkpoint with the lowest validation loss instead of the newest"""
     fast: bool = True
@@ -60,7 +69,7 @@ class Options:
     """print JSON instead of a table"""
 
     def __post_init__(self) -> None:
-        for flag in ("context_length", "stride", "batch_size", "max_tokens"):
+        for flag in ("context_length", "stride", "batch_size", "max_tokens", "threads"):
             require_at_least(1, **{"--" + flag.replace("_", "-"): getattr(self, flag)})
         is_one = bool(self.text) != bool(self.pairs)
         require(is_one, "eval needs a TEXT, or sentence pairs by --pairs", "give one of them")
@@ -93,7 +102,8 @@ def _translation_facts(options: Options) -> dict[str, Any]:
 
     pairs = read_pairs(options.pairs, errors=options.errors)
     bundle = load_translator(options.run, best=options.best, fast=options.fast)
-    found = translate_all(bundle, [pair.source for pair in pairs], options.search)
+    sources = [pair.source for pair in pairs]
+    found = translate_all(bundle, sources, options.search, options.threads)
     hypotheses, references = [best[0].text for best in found], [[pair.target for pair in pairs]]
     lowercase = options.lowercase or bundle.tokenizer.lowercase
     bleu, chrf = Bleu(lowercase), Chrf(lowercase)
@@ -159,9 +169,11 @@ def _open_tokens(tokenizer: Tokenizer, options: Options) -> Iterator[TokenFile]:
 def _evaluate(bundle: Bundle, tokens: TokenFile, options: Options) -> Evaluation:
     from trafo.evaluate.evaluation import evaluate_ids
     from trafo.evaluate.text_bytes import byte_lengths
+    from trafo.fast.threads import torch_threads
     from trafo.runtime.progress import progress
 
     total = min(len(tokens) - 1, options.max_tokens or len(tokens))
+    threads = torch_threads(options.threads)
     with progress("evaluating", total=total, unit="tokens") as bar:
         return evaluate_ids(
             bundle.model,
@@ -171,7 +183,7 @@ def _evaluate(bundle: Bundle, tokens: TokenFile, options: Options) -> Evaluation
             batch_size=options.batch_size,
             byte_lengths=byte_lengths(bundle.tokenizer),
             max_tokens=options.max_tokens,
-            advance=bar.advance,
+            advance=threads.watching(bar.advance),
         )
 
 

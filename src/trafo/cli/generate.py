@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from trafo.cli.tokenizer.arguments import OptionalInt, OptionalPath, OptionalString, Strings
-from trafo.errors import InputError, require
+from trafo.cli.tokenizer.arguments import (
+    OptionalInt,
+    OptionalPath,
+    OptionalString,
+    Strings,
+    Threads,
+)
+from trafo.errors import InputError, require, require_at_least
 from trafo.generate.config import GenerationConfig, Kernel
 
 if TYPE_CHECKING:
@@ -50,6 +56,8 @@ class Options(GenerationConfig):
     those where they support the model (auto)"""
     echo: bool = True
     """print the prompt before its completion"""
+    threads: Threads = None
+    """CPU threads; None: as many as are fastest, found by timing the work, changed when it pays"""
     best: bool = False
     """use the checkpoint with the lowest validation loss instead of the newest"""
     json: bool = False
@@ -57,6 +65,7 @@ class Options(GenerationConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_at_least(1, **{"--threads": self.threads})
         is_one = not self.prompt or self.prompts is None
         require(is_one, "both --prompt and --prompts are given", "give one of them")
         require(self.logprobs is None or self.json, "--logprobs needs --json", "add --json")
@@ -120,10 +129,12 @@ def _piped() -> str:
 
 def _show_stream(bundle: Bundle, prompt: str, options: Options) -> int:
     """Print the text as it is generated; returns the number of tokens."""
+    from trafo.fast.threads import torch_threads
     from trafo.generate import stream
 
     num_tokens = 0
-    pieces = stream(bundle.model, bundle.tokenizer, [prompt], options.config())
+    threads = torch_threads(options.threads)
+    pieces = stream(bundle.model, bundle.tokenizer, [prompt], options.config(), threads)
     write(prompt if options.echo else "")
     for piece in pieces:
         num_tokens += piece.token is not None
@@ -136,12 +147,17 @@ def write(text: str) -> None:
     """Write to stdout at once, always as UTF-8."""
     import sys
 
+    if text and sys.stdout.isatty():
+        from trafo.runtime.console import visible
+
+        text = visible(text)
     if text:
         sys.stdout.buffer.write(text.encode())
         sys.stdout.buffer.flush()
 
 
 def _generate(bundle: Bundle, prompts: list[str], options: Options) -> list[Completion]:
+    from trafo.fast.threads import torch_threads
     from trafo.generate import stream
     from trafo.generate.complete import collect
     from trafo.runtime.progress import progress
@@ -155,7 +171,8 @@ def _generate(bundle: Bundle, prompts: list[str], options: Options) -> list[Comp
                 bar.advance()
                 yield piece
 
-    pieces = stream(bundle.model, bundle.tokenizer, prompts, config)
+    threads = torch_threads(options.threads)
+    pieces = stream(bundle.model, bundle.tokenizer, prompts, config, threads)
     return collect(counted(pieces), len(prompts), config.num_samples)
 
 

@@ -128,6 +128,8 @@ def _answer(error: Exception) -> tuple[str, int]:
         return f"error: {error.filename}: {str(error.strerror).lower()}", REFUSED
     if isinstance(error, MemoryError):
         return "error: out of memory", REFUSED
+    if isinstance(error, RecursionError):
+        return "error: a file is nested too deeply", REFUSED
     what = f"{type(error).__name__}: {error}"
     return f"error: this is a bug in trafo, --debug shows where: {what}", BUG
 

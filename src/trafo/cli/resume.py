@@ -26,7 +26,7 @@ class Options(TrainConfig):
 
 def parse(arguments: list[str], prog: str) -> tuple[Run, TrainConfig]:
     """RUN, then flags that change its config, such as `--steps 2000`."""
-    is_named = bool(arguments) and not arguments[0].startswith("-")
+    is_named = bool(arguments and arguments[0]) and not arguments[0].startswith("-")
     if {"-h", "--help"} & set(arguments):
         default = Options(**vars(Run.open(arguments[0]).read_config())) if is_named else None
         parse_flags(Options, ["--help"], default=default, prog=f"{prog} RUN")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import Positional, arg
 
 from trafo.cli.generate import LATEST, RunPath
-from trafo.cli.tokenizer.arguments import OptionalPath
-from trafo.errors import InputError
+from trafo.cli.tokenizer.arguments import OptionalPath, Threads
+from trafo.errors import InputError, require_at_least
 from trafo.generate.beam_config import BeamConfig
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class Options(BeamConfig):
     """text files with a sentence per line, also .gz, .zst; none: standard input"""
     out: OptionalPath = None
     """file for the translations; None: standard output"""
+    threads: Threads = None
+    """CPU threads; None: as many as are fastest, found by timing the work, changed when it pays"""
     best: bool = False
     """use the checkpoint with the lowest validation loss instead of the newest"""
     json: bool = False
@@ -47,6 +49,10 @@ class Options(BeamConfig):
     """cross-attention, or self-attention of the encoder or the decoder"""
     attention_heads: bool = False
     """one panel per layer and attention head, instead of the mean of all"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(1, **{"--threads": self.threads})
 
     def search(self) -> BeamConfig:
         """The settings of the search alone."""
@@ -78,15 +84,17 @@ def run(options: Options) -> None:
 
 
 def translate_all(
-    bundle: TranslatorBundle, sentences: Sequence[str], config: BeamConfig
+    bundle: TranslatorBundle, sentences: Sequence[str], config: BeamConfig, threads: int | None
 ) -> list[list[Translation]]:
     """Translate, with a progress bar."""
+    from trafo.fast.threads import torch_threads
     from trafo.generate.translate import translate
     from trafo.runtime.progress import progress
 
     total = sum(1 for sentence in sentences if sentence.strip())
     with progress("translating", total=total, unit="sentences") as bar:
-        return translate(bundle.model, bundle.tokenizer, sentences, config, advance=bar.advance)
+        advance = torch_threads(threads).watching(bar.advance)
+        return translate(bundle.model, bundle.tokenizer, sentences, config, advance=advance)
 
 
 def _sentences(files: Sequence[Path]) -> list[str]:
@@ -111,9 +119,8 @@ def _translated(
     number = 0
     for start in range(0, len(sentences), _TOGETHER):
         together = sentences[start : start + _TOGETHER]
-        for sentence, found in zip(
-            together, translate_all(bundle, together, options.search()), strict=True
-        ):
+        all_found = translate_all(bundle, together, options.search(), options.threads)
+        for sentence, found in zip(together, all_found, strict=True):
             yield "".join(_line(number, sentence, each, options) + "\n" for each in found)
             number += 1
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from trafo.cli.tokenizer.arguments import Paths, Strings
+from trafo.cli.tokenizer.arguments import Paths, Strings, Threads
 from trafo.errors import require_at_least
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ class Options:
     """sentence pairs to train on, if the config does not name any"""
     steps: int = 12
     """training steps of each run"""
+    threads: Threads = None
+    """CPU threads, the same number in all runs; None: that of the config, or 1"""
     kills: int = 2
     """number of times the second run is killed"""
 
@@ -58,7 +60,8 @@ def _config(options: Options) -> TrainConfig:
     path = options.config
     path = path / CONFIG if path.is_dir() else path
     pairs = ["--pairs", *options.pairs] if options.pairs else []
-    return load(TrainConfig, path, [*options.text, *pairs])
+    threads = ["--threads", str(options.threads)] if options.threads is not None else []
+    return load(TrainConfig, path, [*options.text, *pairs, *threads])
 
 
 def _tell(verdict: Verdict) -> None:

@@ -29,6 +29,8 @@ class Setting:
     """help text: the string below the field, or `metadata={"help": ...}`"""
     is_positional: bool = False
     """whether the command line takes it by its place, not by its flag"""
+    is_path: bool = False
+    """whether it names files or folders"""
 
     @property
     def flag(self) -> str:
@@ -43,7 +45,7 @@ def fields_table(cls: type) -> list[Setting]:
 
 def _walk(cls: type, instance: object, prefix: str) -> Iterator[Setting]:
     """`instance` is what the parent has by default, which may differ from the class's own."""
-    helps, positional = _docstrings(cls), _positional(cls)
+    helps, positional = _docstrings(cls), _marks(cls)
     for field, hint in typed_fields(cls):
         key = prefix + field.name
         default = _default(field) if instance is REQUIRED else getattr(instance, field.name)
@@ -51,8 +53,9 @@ def _walk(cls: type, instance: object, prefix: str) -> Iterator[Setting]:
             yield from _walk(hint, default, prefix=f"{key}.")
         else:
             help_text = helps.get(field.name) or field.metadata.get("help", "")
-            is_positional = field.name in positional
-            yield Setting(key, type_name(hint), default, help_text, is_positional)
+            marks = str(positional.get(field.name, ""))
+            is_path = "Path" in type_name(hint) or any(word in marks for word in ("PATH", "TEXT"))
+            yield Setting(key, type_name(hint), default, help_text, "Positional" in marks, is_path)
 
 
 def typed_fields(cls: type) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
@@ -63,11 +66,10 @@ def typed_fields(cls: type) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
             yield field, hints[field.name]
 
 
-def _positional(cls: type) -> set[str]:
-    """The names of the fields that are annotated with tyro's `Positional`."""
+def _marks(cls: type) -> dict[str, object]:
+    """What fields are annotated with besides their type: tyro's `Positional`, a name in help."""
     hints = typing.get_type_hints(cls, include_extras=True)
-    marks = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
-    return {name for name, found in marks.items() if any("Positional" in str(m) for m in found)}
+    return {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
 
 
 def is_dataclass_type(hint: object) -> bool:

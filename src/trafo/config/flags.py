@@ -13,7 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from trafo.config.fields import fields_table
+from trafo.config.fields import Setting, fields_table
 from trafo.errors import ConfigError, TrafoError, did_you_mean
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def parse_flags(
     """
     import tyro
 
+    _refuse_empty_paths(cls, flags)
     with _one_line_errors(cls, flags):
         parsed: tuple[T, list[str]] = tyro.cli(
             cls,
@@ -94,6 +95,22 @@ def _spelled_out(cls: type, flags: Sequence[str]) -> Iterator[str]:
                 raise ConfigError(f"{name}: expected true or false, got {value!r}")
             flag = negations[name] if value.lower() == "false" else name
         yield flag
+
+
+def _refuse_empty_paths(cls: type, flags: Sequence[str]) -> None:
+    """An empty path would mean this folder, which nobody means by an unset variable."""
+    settings = {setting.flag: setting for setting in fields_table(cls)}
+    takes: Setting | None = None  # the flag that the next word belongs to; None: to no flag
+    for word in flags:
+        name, equals, value = word.partition("=")
+        if word.startswith("--"):
+            takes = settings.get(name.replace("_", "-"))
+            if equals and not value and takes is not None and takes.is_path:
+                raise ConfigError(f"{name} is empty", hint="give a path")
+        elif not word and (takes is None or takes.is_path):
+            raise ConfigError(f"{takes.flag if takes else 'a path'} is empty", hint="give a path")
+        if not word.startswith("--") and takes is not None and "tuple" not in takes.type:
+            takes = None
 
 
 def _negations(cls: type) -> dict[str, str]:

@@ -26,7 +26,9 @@ def read_yaml(path: Path) -> Tree:
     """The file as plain dicts and lists."""
     try:
         loaded = OmegaConf.load(path)
-    except (YAMLError, UnicodeDecodeError, OmegaConfBaseException) as error:
+    except RecursionError:
+        raise ConfigError("is nested too deeply", where=str(path)) from None
+    except (YAMLError, ValueError, OmegaConfBaseException) as error:
         raise ConfigError(f"is not YAML: {' '.join(str(error).split())}", where=str(path)) from None
     except OSError as error:
         what = (error.strerror or str(error)).lower()

@@ -5,6 +5,7 @@ for piece in stream_text(model, tokenizer, "Once upon a time"): ...
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from trafo.checkpoint.model_tokenizer import markers_of
@@ -16,6 +17,7 @@ from trafo.generate.sampling import Token
 from trafo.generate.text_stream import TextStream
 from trafo.models import CausalLM
 from trafo.models.evaluating import evaluating
+from trafo.runtime.threads import ThreadChooser
 from trafo.tokenizer import END_OF_TEXT, Tokenizer
 
 
@@ -81,9 +83,16 @@ def stream_text(
 
 
 def stream(
-    model: CausalLM, tokenizer: Tokenizer, prompts: Sequence[str], config: GenerationConfig
+    model: CausalLM,
+    tokenizer: Tokenizer,
+    prompts: Sequence[str],
+    config: GenerationConfig,
+    threads: ThreadChooser | None = None,
 ) -> Iterator[Piece]:
-    """Stream the pieces of all rows; row i * num_samples + j is sample j of prompt i."""
+    """Stream the pieces of all rows; row i * num_samples + j is sample j of prompt i.
+
+    `threads` chooses the number of CPU threads, by timing the steps.
+    """
     if tokenizer.vocab_size > vocab_size(model):
         raise InputError(
             f"the tokenizer has {tokenizer.vocab_size:,} ids, the model {vocab_size(model):,}",
@@ -91,7 +100,7 @@ def stream(
         )
     require_lists(prompts=prompts)
     ids = [encode_prompt(tokenizer, prompt, config) for prompt in prompts]
-    return _pieces(model, ids, config, *ends_and_vocab(tokenizer, config))
+    return _pieces(model, ids, config, *ends_and_vocab(tokenizer, config), threads)
 
 
 def generate_ids(
@@ -135,15 +144,16 @@ def _pieces(
     config: GenerationConfig,
     ends: frozenset[int],
     vocab: Mapping[int, bytes],
+    threads: ThreadChooser | None = None,
 ) -> Iterator[Piece]:
     with evaluating(model):
         decoding = Decoding(model, prompts, config)
         texts = [TextStream(vocab, config.stop) for _ in decoding.rows]
         for number in range(1, config.max_new_tokens + 1):
             is_last = number == config.max_new_tokens
-            pieces = [
-                next_piece(row, token, texts[row], ends, is_last) for row, token in decoding.step()
-            ]
+            with nullcontext() if threads is None else threads.timed(len(decoding.rows)):
+                tokens = decoding.step()
+            pieces = [next_piece(row, token, texts[row], ends, is_last) for row, token in tokens]
             yield from pieces
             decoding.drop({piece.row for piece in pieces if piece.finish_reason})
             if not decoding.rows:

@@ -3,6 +3,7 @@
 Tokens that are filtered out get the logit -inf, so filters can be applied in any order.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from trafo.errors import InputError
 from trafo.generate.config import GenerationConfig
 from trafo.nn import softmax
 
@@ -137,6 +139,9 @@ def sample(
     texts: Sequence[Text] | None = None,
 ) -> list[Token]:
     """Sample the next token of each row; only penalties need the texts."""
+    if not math.isfinite(float(logits.amax())):  # NaN among them is the largest, too
+        what = "the model computes NaN or infinity: its weights are damaged, or training diverged"
+        raise InputError(what, hint="use an earlier checkpoint")
     shaped = reshape_logits(logits, config, texts)
     if config.is_greedy:
         chosen = shaped.argmax(-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -96,9 +97,9 @@ class OptimizerConfig:
         for name in ("lr", "embedding_lr", "head_lr", "muon_lr", "eps", "weight_decay"):
             value = getattr(self, name)
             require(
-                value is None or value >= 0,
+                value is None or 0 <= value < math.inf,
                 f"optimizer.{name} is {value!r}",
-                "it must be at least 0",
+                "it must be at least 0, and finite",
             )
         for name, shares in (("betas", self.betas), ("muon_momentum", (self.muon_momentum,))):
             is_right = all(0 <= share < 1 for share in shares)

@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+# Unicode has a picture for each of the first 32 and for DEL (127); none for 128 to 159.
+_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
+_PICTURES |= {127: 0x2421} | dict.fromkeys(range(128, 160), 0xFFFD)
+
 
 @cache
 def messages() -> Console:
@@ -31,7 +35,14 @@ def results() -> Console:
 
 def say(text: str) -> None:
     """One message, word for word: brackets in a user's text are not markup."""
-    messages().print(_printable(text), markup=False)
+    console = messages()
+    text = _printable(text)
+    console.print(visible(text) if console.is_terminal else text, markup=False)
+
+
+def visible(text: str) -> str:
+    """Control characters as pictures, except line ends and tabs: text must not steer a terminal."""
+    return text.translate(_PICTURES)
 
 
 def show(*parts: RenderableType) -> None:
@@ -42,7 +53,9 @@ def show(*parts: RenderableType) -> None:
     console = results()
     for part in parts:
         if isinstance(part, str) or console.is_terminal:
-            console.print(_printable(part) if isinstance(part, str) else part, markup=False)
+            if isinstance(part, str):
+                part = visible(_printable(part)) if console.is_terminal else _printable(part)
+            console.print(part, markup=False)
             continue
         with console.capture() as capture:
             console.print(part, markup=False)

@@ -5,11 +5,16 @@ Linux has it in /proc/self/status (see proc(5)); elsewhere `getrusage` has the p
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from contextlib import suppress
 from pathlib import Path
 
+_LIMITS = (  # of the control group: version 2, version 1
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 _STATUS = Path("/proc/self/status")
 
 
@@ -38,6 +43,15 @@ def available_memory() -> int | None:
 def address_space() -> int | None:
     """Virtual memory mapped now, touched or not: what `ulimit -v` limits. None off Linux."""
     return _bytes_in(_STATUS, "VmSize")
+
+
+def machine_memory() -> int:
+    """Physical memory of this machine, or of what a container may use of it."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in _LIMITS:
+        with suppress(OSError, ValueError):
+            limits.append(int(path.read_text()))
+    return min(limits)
 
 
 def _bytes_in(file: Path, field: str) -> int | None:

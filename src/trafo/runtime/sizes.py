@@ -13,6 +13,7 @@ from trafo.errors import ConfigError
 
 MB = 1000**2
 MIB = 1024**2
+_LARGEST = 1e18  # bytes or seconds: more is a slip of the finger, or an attack
 
 _DECIMAL = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _BYTES_PER_UNIT = {letter: 1000**power for letter, power in _DECIMAL.items()} | {
@@ -33,6 +34,8 @@ def parse_size(size: str | int | float) -> int:
         raise ConfigError(f"{size!r} is not a size", hint="write it like 80GB, 512MiB or 1e9")
     # Whole numbers take the exact way: floats lose bytes above 2**53.
     number = int(match[1]) if match[1].isdigit() else float(match[1])
+    if number > _LARGEST:
+        raise ConfigError(f"the size {_short(size)} is too large")
     return int(number * _BYTES_PER_UNIT[unit])
 
 
@@ -51,11 +54,22 @@ def parse_duration(duration: str | int | float) -> float:
     """Seconds from `10m`, `1h30m`, `1.5 h`, `250ms` or a plain number of seconds."""
     text = str(duration).strip().lower()
     if re.fullmatch(_NUMBER, text):
-        return float(text)
+        return _finite(float(text))
     if not re.fullmatch(rf"(?:{_DURATION_PART.pattern})+", text):
         raise ConfigError(f"{duration!r} is not a duration", hint="write it like 90s, 10m or 1h30m")
     parts: list[tuple[str, str]] = _DURATION_PART.findall(text)
-    return math.fsum(float(number) * _SECONDS_PER_UNIT[unit] for number, unit in parts)
+    return _finite(math.fsum(float(number) * _SECONDS_PER_UNIT[unit] for number, unit in parts))
+
+
+def _finite(seconds: float) -> float:
+    if seconds > _LARGEST:
+        raise ConfigError(f"a duration of {seconds:.3g} s is too long")
+    return seconds
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) < 40 else text[:30] + "..."
 
 
 def format_duration(seconds: float) -> str:

@@ -8,11 +8,14 @@ import torch
 
 from trafo.errors import ConfigError, require
 from trafo.fast import accelerate
+from trafo.fast.threads import torch_threads
 from trafo.models import build_model
 from trafo.optim.config import build_optimizers
 from trafo.runtime.seed import seed_everything
+from trafo.runtime.threads import ThreadChooser
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks, distribute
+from trafo.train.fit_memory import require_memory
 from trafo.train.language import LanguageModelling
 from trafo.train.machine import default_device
 from trafo.train.step import Training
@@ -23,6 +26,9 @@ from trafo.train.translation import Translation
 def build(config: TrainConfig, ranks: Ranks) -> Training:
     """Prepare the data, make the model and the optimizers."""
     device = _device(config, ranks)
+    threads = _threads(config, ranks, device)
+    if device.type == "cpu" and ranks.world == 1:
+        require_memory(config)
     task = make_task(config, ranks)
     seed_everything(config.seed)
     model = build_model(config.model_config, device=device)
@@ -33,7 +39,7 @@ def build(config: TrainConfig, ranks: Ranks) -> Training:
     if config.machine.compile:
         objective.compile()
     optimizers = build_optimizers(model, config.optimizer)
-    return Training(config, ranks, device, task, model, objective, optimizers)
+    return Training(config, ranks, device, task, model, objective, optimizers, threads)
 
 
 def make_task(config: TrainConfig, ranks: Ranks) -> Task:
@@ -59,7 +65,7 @@ def _check_data(config: TrainConfig) -> None:
 
 
 def _device(config: TrainConfig, ranks: Ranks) -> torch.device:
-    """The device of this rank, with its threads set."""
+    """The device of this rank."""
     machine = config.machine
     wanted = machine.device or default_device()
     try:
@@ -69,9 +75,14 @@ def _device(config: TrainConfig, ranks: Ranks) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         what = f"machine.device is {wanted!r}: {str(error).splitlines()[0]}"
         raise ConfigError(what, hint="cpu always works") from None
-    threads = machine.threads
-    if threads is None and ranks.world > 1:
-        threads = max(1, (os.cpu_count() or 1) // ranks.world)
-    if threads is not None:
-        torch.set_num_threads(threads)
     return device
+
+
+def _threads(config: TrainConfig, ranks: Ranks, device: torch.device) -> ThreadChooser:
+    """As asked for; ranks share the cores evenly, for they wait for each other anyway."""
+    number = config.machine.threads
+    if number is None and ranks.world > 1:
+        number = max(1, (os.cpu_count() or 1) // ranks.world)
+    if number is None and device.type != "cpu":
+        number = torch.get_num_threads()
+    return torch_threads(number)

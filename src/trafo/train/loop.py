@@ -66,7 +66,8 @@ class Trainer:
             if self.ranks.is_first:
                 self.run.mark_latest()
         if self.config.machine.peak_flops is None and self.ranks.is_first:
-            self._peak_flops = peak_of(self.training.device).flops * self.ranks.world
+            with self.training.threads.all_of_them():
+                self._peak_flops = peak_of(self.training.device).flops * self.ranks.world
         left = None if self.config.budget is None else self._seconds_left()
         with interruptions() as interruption, self.listener.listening(self.state, left):
             self.clock.begin_steps()

@@ -25,6 +25,7 @@ from trafo.nn import Dropout, dropout_by_row
 from trafo.optim import clip_gradients
 from trafo.optim.config import set_rates
 from trafo.optim.sharded import whole
+from trafo.runtime.threads import ThreadChooser
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks, gradients_stay_here, whole_model
 from trafo.train.task import Task
@@ -61,6 +62,8 @@ class Training:
     objective: Module
     """the model with its loss, as this rank runs it"""
     optimizers: list[Optimizer]
+    threads: ThreadChooser = field(default_factory=lambda: ThreadChooser(1, lambda number: None))
+    """chooses the number of CPU threads by timing the steps"""
 
     def __post_init__(self) -> None:
         self._parameters = [
@@ -81,6 +84,10 @@ class Training:
 
     def step(self, step: int, *, seed: int, rate_factor: float, norms: bool = False) -> StepResult:
         """Update the weights with the batch of `step`, unless loss or gradients are not finite."""
+        with self.threads.timed():
+            return self._step(step, seed, rate_factor, norms)
+
+    def _step(self, step: int, seed: int, rate_factor: float, norms: bool) -> StepResult:
         # All randomness of a step follows from its number: whoever begins here goes the same way.
         torch.manual_seed(_mixed(seed, step, self.ranks.rank))
         self._norms.is_on = norms

@@ -76,6 +76,8 @@ def _shortened(config: TrainConfig, steps: int) -> TrainConfig:
         config,
         steps=steps,
         budget=None,
+        # One number: with another one sums may round differently, and that is not resuming.
+        machine=dataclasses.replace(config.machine, threads=config.machine.threads or 1),
         watch=WatchConfig(
             log_every=1,
             evaluate_every=max(1, steps // 3),

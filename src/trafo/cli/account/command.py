@@ -84,6 +84,7 @@ class Options:
 def parse(arguments: list[str], prog: str) -> Options | complexity.Options:
     """MODEL decides which flags exist."""
     name = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    require(name != "", "MODEL is empty", "give a name or a path")
     flags = arguments if name is None else arguments[1:]
     if name == "complexity":
         from trafo.config import parse_flags

@@ -16,6 +16,7 @@ Paths = Annotated[tuple[str, ...], arg(metavar="PATH ...")]
 OptionalPath = Annotated[Path | None, arg(metavar="PATH")]
 OptionalString = Annotated[str | None, arg(metavar="STR")]
 OptionalInt = Annotated[int | None, arg(metavar="INT")]
+Threads = Annotated[int | None, arg(metavar="INT")]
 Strings = Annotated[tuple[str, ...], arg(metavar="STR ...")]
 
 Errors = Literal["strict", "replace"]
