@@ -111,13 +111,18 @@ export class AttentionView {
   point(row) {
     if (!this.layers[this.chosen?.layer ?? 0]) return;
     this.at = row;
-    this.node.style.setProperty("--row", String(row / this.rowLabels.length));
-    this.node.style.setProperty("--row-height", String(1 / this.rowLabels.length));
+    // Not on the whole view: what inherits a property is styled anew when it changes.
+    for (const part of [this.grid, this.stage]) {
+      part.style.setProperty("--row", String(row / this.rowLabels.length));
+      part.style.setProperty("--row-height", String(1 / this.rowLabels.length));
+    }
     const weights = this.row(row);
     const targets = (this.isSelf ? this.rows : this.columns).children;
-    [...targets].forEach((token, column) => token.style.setProperty("--w", Math.sqrt(weight(weights[column])).toFixed(3)));
-    [...this.rows.children].forEach((token, index) => token.classList.toggle("here", index === row));
-    [...this.labels.children].forEach((label, index) => label.classList.toggle("here", index === row));
+    for (let column = 0; column < targets.length; column++) shade(targets[column], weights[column]);
+    for (const list of [this.rows, this.labels]) {
+      list.querySelector(".here")?.classList.remove("here");
+      list.children[row]?.classList.add("here");
+    }
     const best = [...weights.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, 3);
     const said = best.map((column) => `${this.columnLabels[column]} ${percent(weight(weights[column]))}`);
     this.readout.textContent = `${this.rowLabels[row]} (token ${row + 1}) looks at ${said.join(", ")}`;
@@ -147,4 +152,12 @@ export class AttentionView {
     this.layers.forEach((layer, index) => layer && this.ensure(index));
     this.drawLarge();
   }
+}
+
+/** Tint a token by a weight; most do not change from one row to the next. */
+function shade(token, integer) {
+  const value = Math.sqrt(weight(integer)).toFixed(2);
+  if (token.dataset.weight === value) return;
+  token.dataset.weight = value;
+  token.style.setProperty("--w", value);
 }
