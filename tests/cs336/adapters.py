@@ -224,7 +224,7 @@ def get_tokenizer(
     merges: list[tuple[bytes, bytes]],
     special_tokens: list[str] | None = None,
 ) -> Tokenizer:
-    return Tokenizer(vocab, merges, special_tokens)
+    return Tokenizer(vocab, merges, special_tokens).prepare()  # the suite limits memory afterwards
 
 
 def run_train_bpe(

@@ -1,6 +1,6 @@
 """`encode_iterable` in a process that may not take another megabyte of address space.
 
-The tokenizer is built first; then the limit is set and the whole text is encoded inside it.
+The tokenizer is prepared first; then the limit is set and the whole text is encoded inside it.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from array import array
 from trafo.tokenizer.tokenizer import Tokenizer
 
 folder, path, way = sys.argv[1:]
-tokenizer = Tokenizer.load(folder, ["<|endoftext|>"])
+tokenizer = Tokenizer.load(folder, ["<|endoftext|>"]).prepare()
 text = "" if way == "lines" else open(path, encoding="utf-8", newline="").read()
 file = open(path, encoding="utf-8", newline="")
 digest, ids = hashlib.sha256(), array("I", [0] * 1024)
@@ -69,7 +69,7 @@ def summary(ids: list[int]) -> str:
     return f"{len(ids)} {hashlib.sha256(array('I', ids)).hexdigest()}"
 
 
-def test_building_a_tokenizer_loads_every_kernel() -> None:
+def test_preparing_a_tokenizer_loads_every_kernel() -> None:
     """One that is loaded later takes memory just when there is none."""
     program = """
 from trafo.tokenizer.tokenizer import Tokenizer
@@ -78,7 +78,7 @@ import gc
 import sys
 
 vocab = {i: bytes([i]) for i in range(256)}
-tokenizer = Tokenizer(vocab, [], sys.argv[2:], pattern=sys.argv[1])
+tokenizer = Tokenizer(vocab, [], sys.argv[2:], pattern=sys.argv[1]).prepare()
 kernels = [thing for thing in gc.get_objects() if isinstance(thing, Dispatcher)]
 before = [len(kernel.overloads) for kernel in kernels]
 for text in ("a b", "<s>" * 2000, "word " * 2000, "日本!" * 3000, "<s>!\\n" * 3000, "a" * 20_000):

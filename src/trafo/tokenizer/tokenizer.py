@@ -4,39 +4,39 @@
     ids = tokenizer.encode("Hello world")
     assert tokenizer.decode(ids) == "Hello world"
 
-A tokenizer may be used by many threads at once. Building one compiles the kernels (once on a
-machine) and makes the buffers, so that encoding needs little more memory than its result.
+A tokenizer may be used by many threads at once. The first short texts are encoded in plain Python;
+then the kernels are loaded, and compiled the first time on a machine. `prepare` does that at once:
+from then on, encoding needs little more memory than its result.
 """
 
 from __future__ import annotations
 
 import codecs
-import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trafo.errors import InputError, require_lists
-from trafo.tokenizer.encoding.encoder import BUFFER, Encoder, Merges
+from trafo.tokenizer.encoding.first import FirstEncoder, SpecialPolicy
 from trafo.tokenizer.formats.gpt2 import read_gpt2
 from trafo.tokenizer.formats.load import load_any, save_folder
 from trafo.tokenizer.formats.spec import TokenizerSpec, content_hash, with_special_tokens
-from trafo.tokenizer.kernels.arrays import Bytes, Ids, Specials
-from trafo.tokenizer.kernels.bpe import SHORT
-from trafo.tokenizer.kernels.encode import SLACK
-from trafo.tokenizer.reading.workers import Pool, default_workers, map_in_order
-from trafo.tokenizer.words.cutter import Cutter
-from trafo.tokenizer.words.scanner import Scanner
-from trafo.tokenizer.words.specials import NO_SPECIALS, SpecialFinder
 
-SpecialPolicy = Literal["allow", "ignore", "refuse"]
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
-_MANY_SPECIALS = 16  # from here on, looking for one after the other takes longer than for all
-_STEP = BUFFER // 8  # characters of a text that are taken in at a time
-_CHUNK = 1 << 20  # bytes of a long text that one thread encodes at a time
+    from trafo.tokenizer.encoding.compiled import CompiledEncoder
+    from trafo.tokenizer.encoding.encoder import Encoder
+    from trafo.tokenizer.kernels.arrays import Ids
+    from trafo.tokenizer.words.specials import SpecialFinder
+
+__all__ = ["SpecialPolicy", "Tokenizer"]
+
+_LONG = 1 << 13  # characters of a text that is worth dividing among all cores
 
 
 class Tokenizer:
@@ -98,29 +98,33 @@ class Tokenizer:
 
     def _build(self, spec: TokenizerSpec) -> None:
         self.spec = spec
-        self.hash = content_hash(spec)
         self._vocab_size = max(spec.vocab, default=-1) + 1
-        self._finder = SpecialFinder(list(spec.special_tokens))
-        self._merges = Merges.from_spec(spec)
-        special_ids = list(spec.special_tokens.values())
-        self._encoders = Pool(lambda: Encoder(self.pattern, self._merges, special_ids))
-        self._load_kernels()
+        self._first: FirstEncoder | None = FirstEncoder(spec)
+        self._fast: CompiledEncoder | None = None
+        self._lock = Lock()
 
-    def _load_kernels(self) -> None:
-        """Have every kernel ready, so that encoding within little memory needs none of it."""
-        text = next(iter(self._finder.tokens), "") + "!" * (self._finder.longest + SHORT + 1)
-        for is_end in (False, True):
-            with suppress(InputError):  # the vocabulary may lack these bytes
-                pending = bytearray(text.encode())
-                self._encode_certain(pending, self.new_cutter(), "allow", is_end=is_end)
+    def prepare(self) -> Tokenizer:
+        """Load the kernels and make the buffers now, not when they are needed; returns itself."""
+        _ = self._compiled
+        return self
+
+    @property
+    def _compiled(self) -> CompiledEncoder:
+        with self._lock:
+            if self._fast is None:
+                from trafo.tokenizer.encoding.compiled import CompiledEncoder
+
+                self._fast = CompiledEncoder(self.spec)
+                self._first = None
+        return self._fast
 
     def encoder(self) -> AbstractContextManager[Encoder]:
         """An encoder that no other thread uses meanwhile; its cache is kept for the next user."""
-        return self._encoders.borrow()
+        return self._compiled.borrow()
 
-    def new_cutter(self, special: SpecialPolicy = "allow") -> Cutter:
-        """Finds where a long text may be cut into chunks that are encoded apart; for one thread."""
-        return Cutter(Scanner(self.pattern), self.special_finder(special))
+    def special_finder(self, special: SpecialPolicy) -> SpecialFinder:
+        """The special tokens to look for in a text."""
+        return self._compiled.special_finder(special)
 
     # What it consists of
 
@@ -144,6 +148,11 @@ class Tokenizer:
         """The split pattern: a name or a regular expression."""
         return self.spec.pattern
 
+    @cached_property
+    def hash(self) -> str:
+        """Identifies all that decides which ids a text becomes."""
+        return content_hash(self.spec)
+
     @property
     def vocab_size(self) -> int:
         """One more than the largest id: what an embedding needs."""
@@ -156,22 +165,17 @@ class Tokenizer:
 
     def encode(self, text: str, special: SpecialPolicy = "allow") -> list[int]:
         """The ids of a text."""
-        raw = _utf8(text)
-        if len(raw) > BUFFER:
-            return _as_list(self._encode_long(text, special))
-        data = np.frombuffer(raw, np.uint8)
-        specials = self._find_specials(text, data, special)
-        encoder = self._encoders.take()
-        try:
-            count = encoder.encode(data, 0, len(raw), specials, encoder.buffer)
-            return _as_list(encoder.buffer[:count])
-        finally:
-            self._encoders.give_back(encoder)
+        if self._fast is not None:
+            return self._fast.encode(text, special)
+        first = self._first
+        if first is not None and (ids := first.encode(text, special)) is not None:
+            return ids
+        return self._compiled.encode(text, special)
 
     def encode_array(self, text: str, special: SpecialPolicy = "allow") -> Ids:
         """The ids of a text as an array of uint32; a long text is encoded by all cores."""
-        if isinstance(text, str) and len(text) > BUFFER:
-            return self._encode_long(text, special)
+        if isinstance(text, str) and len(text) > _LONG:
+            return self._compiled.encode_long(text, special)
         return np.array(self.encode(text, special), np.uint32)
 
     def encode_batch(
@@ -179,6 +183,8 @@ class Tokenizer:
     ) -> list[list[int]]:
         """The ids of each text, on all cores."""
         require_lists(texts=texts)
+        from trafo.tokenizer.reading.workers import default_workers, map_in_order
+
         workers = default_workers()
         groups = [texts[i::workers] for i in range(workers)]
         ids = map_in_order(lambda group: [self.encode(t, special) for t in group], groups, workers)
@@ -196,84 +202,7 @@ class Tokenizer:
         expression of your own, everything between two special tokens is held in memory.) So a
         single string will do, too.
         """
-        cutter = self.new_cutter(special)
-        pending = bytearray()
-        wanted = BUFFER // 2
-        for text in texts:
-            for i in range(0, len(text), _STEP):
-                pending += _utf8(text[i : i + _STEP])
-                if len(pending) >= wanted:
-                    ids, used = self._encode_certain(pending, cutter, special, is_end=False)
-                    yield from ids
-                    del pending[:used]
-                    # Nothing certain yet: look again when there is twice as much.
-                    wanted = max(BUFFER // 2, 2 * len(pending))
-        yield from self._encode_certain(pending, cutter, special, is_end=True)[0]
-
-    def _encode_certain(
-        self, pending: bytearray, cutter: Cutter, special: SpecialPolicy, *, is_end: bool
-    ) -> tuple[list[int], int]:
-        """The ids of as much as no further text can change, and how many bytes that is."""
-        data = np.frombuffer(bytes(pending), np.uint8)
-        end, specials = cutter.cut(data, 0, len(data), is_end=is_end)
-        self._check_refused(specials, special)
-        encoder = self._encoders.take()
-        try:
-            room = encoder.buffer if end <= BUFFER else np.empty(end + SLACK, np.uint32)
-            count = encoder.encode(data, 0, end, specials, room)
-            return _as_list(room[:count]), end
-        finally:
-            self._encoders.give_back(encoder)
-
-    def _encode_long(self, text: str, special: SpecialPolicy) -> Ids:
-        """Cut a long text into chunks, encode them side by side, and put the ids in order."""
-        data = _utf8_view(text)
-        ids = np.empty(len(data), np.uint32)
-        count = 0
-
-        def encode(chunk: tuple[int, int, Specials]) -> Ids:
-            start, stop, specials = chunk
-            self._check_refused(specials, special)
-            room = np.empty(stop - start + SLACK, np.uint32)
-            with self.encoder() as encoder:
-                return room[: encoder.encode(data, start, stop, specials, room)]
-
-        chunks = _chunks(data, self.new_cutter(special))
-        for found in map_in_order(encode, chunks, default_workers()):
-            ids[count : count + len(found)] = found
-            count += len(found)
-        ids.resize(count, refcheck=False)  # gives the rest of the memory back without a copy
-        return ids
-
-    # Special tokens in the text
-
-    def special_finder(self, special: SpecialPolicy) -> SpecialFinder:
-        """The special tokens to look for in a text."""
-        _check_choice(special)
-        if special == "ignore":
-            return SpecialFinder([], self._finder.document_end)
-        return self._finder
-
-    def _find_specials(self, text: str, data: Bytes, special: SpecialPolicy) -> Specials:
-        """The special tokens in a short text; mostly none, which a look at the text tells."""
-        if special != "allow":
-            _check_choice(special)
-        if special == "ignore":
-            return NO_SPECIALS
-        tokens = self._finder.tokens
-        if len(tokens) < _MANY_SPECIALS and not any(token in text for token in tokens):
-            return NO_SPECIALS
-        specials = self._finder.find(data, 0, len(data))
-        self._check_refused(specials, special)
-        return specials
-
-    def _check_refused(self, specials: Specials, special: SpecialPolicy) -> None:
-        if special == "refuse" and len(specials):
-            token = self._finder.tokens[int(specials[0, 2])]
-            raise InputError(
-                f"the text contains the special token {token!r}",
-                hint="special='ignore' takes it as plain text, special='allow' as the token",
-            )
+        return self._compiled.encode_iterable(texts, special)
 
     # Ids to text
 
@@ -308,65 +237,7 @@ class Tokenizer:
             yield text
 
 
-def _check_choice(special: str) -> None:
-    if special not in ("allow", "ignore", "refuse"):
-        raise InputError(
-            f"special={special!r} is not known", hint="use 'allow', 'ignore' or 'refuse'"
-        )
-
-
 def _as_iterable(ids: Any) -> Iterable[int]:
     """Arrays and tensors as lists, because their items are not Python's own numbers."""
     plain: Iterable[int] = ids.tolist() if hasattr(ids, "tolist") else ids
     return plain
-
-
-def _as_list(ids: Ids) -> list[int]:
-    return ids.tolist()  # type: ignore[no-any-return]  # as numpy's annotations have it
-
-
-def _utf8(text: str) -> bytes:
-    try:
-        return text.encode()
-    except AttributeError:
-        raise InputError(f"a text is needed, not {type(text).__name__}") from None
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"the text has a lone surrogate, U+{ord(text[error.start]):04X}: not a character",
-            where=f"character {error.start:,}",
-            hint="read the text with the right encoding, or replace it by U+FFFD",
-        ) from None
-
-
-def _utf8_view(text: str) -> Bytes:
-    """The bytes of a text without a copy; the text must outlive them.
-
-    Python keeps ASCII as these very bytes, and the UTF-8 of any other text beside it once asked.
-    """
-    size = ctypes.c_ssize_t()
-    try:
-        address = _as_utf8(text, ctypes.byref(size))
-    except UnicodeEncodeError:
-        _utf8(text)  # raises the error that says where
-        raise
-    view: Bytes = np.ctypeslib.as_array((ctypes.c_uint8 * size.value).from_address(address))
-    view.flags.writeable = False
-    return view
-
-
-_as_utf8 = ctypes.pythonapi.PyUnicode_AsUTF8AndSize
-_as_utf8.argtypes = [ctypes.py_object, ctypes.POINTER(ctypes.c_ssize_t)]
-_as_utf8.restype = ctypes.c_void_p
-
-
-def _chunks(data: Bytes, cutter: Cutter) -> Iterator[tuple[int, int, Specials]]:
-    """Chunks of about a megabyte that can be encoded apart: start, stop, special tokens."""
-    start, size = 0, _CHUNK
-    while start < len(data):
-        stop = min(start + size, len(data))
-        end, specials = cutter.cut(data, start, stop, is_end=stop == len(data))
-        if end > start:
-            yield start, end, specials
-            start, size = end, _CHUNK
-        else:
-            size *= 2

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trafo.errors import FormatError, InputError
-from trafo.tokenizer.formats.spec import TokenizerSpec
+from trafo.errors import InputError
+from trafo.tokenizer.formats.spec import TokenizerSpec, merges_as_ids
 from trafo.tokenizer.kernels.arrays import Bytes, Ends, Ids, Int64s, Specials
 from trafo.tokenizer.kernels.bpe import (
     NO_ID,
@@ -62,16 +62,7 @@ class Merges:
         """From a tokenizer's spec; a merge of tokens that the vocabulary lacks is refused."""
         ids = spec.ordinary_tokens()
         byte_ids = {token[0]: token_id for token, token_id in ids.items() if len(token) == 1}
-        merges = []
-        for left, right in spec.merges:
-            try:
-                merges.append((ids[left], ids[right], ids[left + right]))
-            except KeyError as error:
-                raise FormatError(
-                    f"the vocabulary lacks {error.args[0]!r}",
-                    where=f"merge of {left!r} and {right!r}",
-                    hint="vocabulary and merges must belong to the same tokenizer",
-                ) from None
+        merges = merges_as_ids(spec, ids)
         return cls.from_ids(byte_ids, merges, list(ids.items()) if spec.whole_words else ())
 
     @classmethod

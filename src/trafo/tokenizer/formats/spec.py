@@ -45,6 +45,20 @@ class TokenizerSpec:
         return id_of_token
 
 
+def merges_as_ids(spec: TokenizerSpec, ids: Mapping[bytes, int]) -> list[tuple[int, int, int]]:
+    """The merges as ids of left, right and merged, given those of the ordinary tokens."""
+    try:
+        return [(ids[left], ids[right], ids[left + right]) for left, right in spec.merges]
+    except KeyError as error:
+        missing = error.args[0]
+        left, right = next(pair for pair in spec.merges if missing in (*pair, pair[0] + pair[1]))
+        raise FormatError(
+            f"the vocabulary lacks {missing!r}",
+            where=f"merge of {left!r} and {right!r}",
+            hint="vocabulary and merges must belong to the same tokenizer",
+        ) from None
+
+
 def content_hash(spec: TokenizerSpec) -> str:
     """SHA-256 over all that decides which ids a text becomes, however it was loaded."""
     digest = hashlib.sha256(b"trafo tokenizer 1\n")

@@ -1,0 +1,105 @@
+"""The ids of the first short texts, in plain Python, before the kernels are there.
+
+numba takes a second to import, and the kernels take ten to compile on a new machine. A sentence is
+encoded long before that, by the algorithm of `reference.py` on ids.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Literal
+
+from trafo.errors import InputError
+from trafo.tokenizer.formats.spec import TokenizerSpec, merges_as_ids
+from trafo.tokenizer.patterns import compile_pattern, split_words
+from trafo.tokenizer.reference import split_specials
+
+SpecialPolicy = Literal["allow", "ignore", "refuse"]
+
+_LONGEST_TEXT = 1_000  # characters
+_MOST_TEXT = 10_000  # characters in all: whoever encodes more gains by the kernels
+_MOST_SPECIALS = 100
+
+
+class FirstEncoder:
+    """Encodes short texts, the first few; `encode` gives None for others.
+
+    A vocabulary that lacks what a merge needs, and a wrong pattern, are refused here.
+    """
+
+    def __init__(self, spec: TokenizerSpec) -> None:
+        compile_pattern(spec.pattern)
+        self._spec = spec
+        self._ids = spec.ordinary_tokens()
+        rows = merges_as_ids(spec, self._ids)
+        # Of two equal pairs the first counts.
+        self._merge_of_pair = {
+            (left, right): (rank, merged)
+            for rank, (left, right, merged) in reversed(list(enumerate(rows)))
+        }
+        has_all_bytes = all(bytes([byte]) in self._ids for byte in range(256))
+        is_small = len(spec.special_tokens) <= _MOST_SPECIALS
+        self._room = _MOST_TEXT if has_all_bytes and is_small else 0
+
+    def encode(self, text: str, special: SpecialPolicy) -> list[int] | None:
+        """The ids of a text, or None if it, or all so far, are too long for this way."""
+        length = len(utf8(text))
+        if length > min(_LONGEST_TEXT, self._room):
+            return None
+        self._room -= length
+        check_choice(special)
+        special_ids = {} if special == "ignore" else self._spec.special_tokens
+        ids: list[int] = []
+        for span in split_specials(text, list(special_ids)):
+            if span in special_ids:
+                if special == "refuse":
+                    raise refusal_of_special(span)
+                ids.append(special_ids[span])
+                continue
+            for word in split_words(span, self._spec.pattern):
+                ids += self._encode_word(word.encode())
+        return ids
+
+    def _encode_word(self, word: bytes) -> list[int]:
+        if self._spec.whole_words and word in self._ids:
+            return [self._ids[word]]
+        ids = [self._ids[bytes([byte])] for byte in word]
+        while len(ids) > 1:
+            never = len(self._merge_of_pair), 0
+            found = [self._merge_of_pair.get(pair, never) for pair in pairwise(ids)]
+            best = min(found)
+            if best == never:
+                break
+            at = found.index(best)
+            ids[at : at + 2] = [best[1]]
+        return ids
+
+
+def check_choice(special: str) -> None:
+    """Refuse a word that is not a `SpecialPolicy`."""
+    if special not in ("allow", "ignore", "refuse"):
+        raise InputError(
+            f"special={special!r} is not known", hint="use 'allow', 'ignore' or 'refuse'"
+        )
+
+
+def refusal_of_special(token: str) -> InputError:
+    """The error for a special token in a text that must have none."""
+    return InputError(
+        f"the text contains the special token {token!r}",
+        hint="special='ignore' takes it as plain text, special='allow' as the token",
+    )
+
+
+def utf8(text: str) -> bytes:
+    """The bytes of a text; a lone surrogate has none and is refused."""
+    try:
+        return text.encode()
+    except AttributeError:
+        raise InputError(f"a text is needed, not {type(text).__name__}") from None
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"the text has a lone surrogate, U+{ord(text[error.start]):04X}: not a character",
+            where=f"character {error.start:,}",
+            hint="read the text with the right encoding, or replace it by U+FFFD",
+        ) from None
