@@ -2,9 +2,12 @@
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from trafo.errors import InputError
 
 FUZZ = [sys.executable, str(Path(__file__).with_name("fuzz.py"))]
 
@@ -26,11 +29,24 @@ def test_damaged_files_of_every_kind(tmp_path: Path) -> None:
     fuzz(tmp_path, "--seconds", 60, "--seed", 1)
 
 
-def test_a_finding_is_told_with_the_line_that_repeats_it(tmp_path: Path) -> None:
-    """With no time to read anything, every read is too slow."""
-    command = [*FUZZ, "--out", str(tmp_path), "--subject", "yaml", "--rounds", "1"]
-    done = subprocess.run([*command, "--limit", "0.0001"], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "FINDING yaml: " in done.stdout
-    assert "--subject yaml --seed 0 --only 0" in done.stdout
-    assert len(list(tmp_path.iterdir())) == 1
+@pytest.mark.parametrize(
+    ("error", "is_finding"),
+    [
+        (KeyError("x"), True),
+        (OSError("no file is named"), True),
+        (RecursionError(), True),
+        (InputError("damaged"), False),
+        (FileNotFoundError(2, "no such file", "a.txt"), False),
+        (MemoryError(), False),
+    ],
+)
+def test_what_counts_as_a_finding(monkeypatch, tmp_path, error, is_finding) -> None:
+    """What the command line would not turn into one line."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    fuzzer = import_module("fuzz")
+
+    def read(_: Path) -> None:
+        raise error
+
+    monkeypatch.setitem(fuzzer.SUBJECTS, "yaml", fuzzer.SUBJECTS["yaml"].__class__(list, read))
+    assert (fuzzer._problem("yaml", tmp_path, 1000.0) is not None) == is_finding
