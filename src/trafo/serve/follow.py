@@ -10,8 +10,8 @@ import asyncio
 from trafo.checkpoint.locate import CHECKPOINTS, find_kind
 from trafo.checkpoint.store import CheckpointStore
 from trafo.errors import TrafoError
-from trafo.runtime.console import say
 from trafo.serve.config import ServeConfig
+from trafo.serve.messages import tell
 from trafo.serve.models import LanguageModel, Models, load_language_model
 from trafo.serve.worker import Worker
 
@@ -46,12 +46,12 @@ async def take_up(served: LanguageModel, config: ServeConfig) -> Worker | None:
     try:
         newer = await asyncio.to_thread(load_language_model, served.name, served.path, config)
     except (TrafoError, OSError) as error:  # half deleted, perhaps: the next look finds another
-        say(f"{served.name}: cannot take up the newer checkpoint: {error}")
+        tell(f"{served.name}: cannot take up the newer checkpoint: {error}")
         return None
     newer.worker.start()
     old = served.worker
     served.bundle, served.worker = newer.bundle, newer.worker
-    say(f"{served.name}: now at step {served.bundle.step:,}")
+    tell(f"{served.name}: now at step {served.bundle.step:,}")
     return old
 
 

@@ -8,8 +8,8 @@ from types import FrameType
 
 import uvicorn
 
-from trafo.runtime.console import say
 from trafo.serve.app import App
+from trafo.serve.messages import tell
 
 _LOOK = 0.05
 """seconds between two looks at what is still running"""
@@ -45,7 +45,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)  # type: ignore[arg-type]
         if self.started:
             names = ", ".join(served.name for served in self._service.service.models)
-            say(f"serving {names} at {self.address}; Ctrl-C stops")
+            tell(f"serving {names} at {self.address}; Ctrl-C stops")
 
     @property
     def address(self) -> str:
@@ -71,7 +71,7 @@ class Server(uvicorn.Server):
         until = time.monotonic() + bound
         if self._service.num_active:
             number = self._service.num_active
-            say(f"stopping: {number} requests may take up to {bound:g} seconds more")
+            tell(f"stopping: {number} requests may take up to {bound:g} seconds more")
         while self._service.num_active and time.monotonic() < until:
             await asyncio.sleep(_LOOK)
         self.should_exit = True

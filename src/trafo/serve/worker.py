@@ -16,8 +16,8 @@ from functools import partial
 from trafo.errors import TrafoError
 from trafo.generate.engine import Engine
 from trafo.generate.request import Piece, Request
-from trafo.runtime.console import say
 from trafo.serve.errors import ApiError, from_trafo
+from trafo.serve.messages import tell
 
 Numbered = tuple[int, Piece]
 
@@ -150,7 +150,7 @@ class Worker:
 
     def _give_up(self) -> None:
         """A bug must not end the service: say what happened, fail the requests, go on empty."""
-        say(traceback.format_exc())
+        tell(traceback.format_exc())
         for request in list(self._subscriptions):
             self.engine.cancel(request)
         self._call(self._fail_all, ApiError(500, "the engine failed; see the server's messages"))
