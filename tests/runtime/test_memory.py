@@ -3,7 +3,6 @@
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from trafo.runtime import memory
@@ -36,13 +35,3 @@ def test_both_ways_of_asking_agree(monkeypatch, tmp_path):
     from_proc = memory.peak_memory()
     monkeypatch.setattr(memory, "_STATUS", tmp_path / "missing")
     assert memory.peak_memory() == pytest.approx(from_proc, rel=0.2)
-    assert memory.address_space() is None
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells it in /proc")
-def test_address_space_counts_what_is_mapped_but_untouched():
-    before = memory.address_space()
-    block = np.empty(256 * MIB, dtype=np.uint8)
-    after = memory.address_space()
-    assert after - before >= 250 * MIB
-    del block

@@ -18,7 +18,7 @@ from trafo.tokenizer.train import train_bpe
 SCRIPT = """
 import json, os, resource, sys
 from pathlib import Path
-from trafo.runtime.memory import address_space
+import psutil
 from trafo.runtime.progress import set_quiet
 from trafo.tokenizer import train
 
@@ -39,7 +39,8 @@ def in_child(limit, options):
     if child == 0:
         try:
             if limit:
-                resource.setrlimit(resource.RLIMIT_AS, (address_space() + limit, -1))
+                mapped = psutil.Process().memory_info().vms
+                resource.setrlimit(resource.RLIMIT_AS, (mapped + limit, -1))
             _, merges = train.train_bpe(text, vocab_size, **options)
             result = repr(merges)
         except BaseException as error:

@@ -40,11 +40,6 @@ def available_memory() -> int | None:
     return _bytes_in(Path("/proc/meminfo"), "MemAvailable")
 
 
-def address_space() -> int | None:
-    """Virtual memory mapped now, touched or not: what `ulimit -v` limits. None off Linux."""
-    return _bytes_in(_STATUS, "VmSize")
-
-
 def machine_memory() -> int:
     """Physical memory of this machine, or of what a container may use of it."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
