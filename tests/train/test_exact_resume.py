@@ -38,11 +38,11 @@ def test_the_instant_of_a_kill_does_not_matter(
 ) -> None:
     straight = make_config("straight", **variant)
     assert start.train(straight).stopped_by is None
-    for at_step in random.Random(len(variant)).sample(range(12), 2):
-        broken = make_config(f"broken-{at_step}", **variant)
-        _train_until(broken, at_step, monkeypatch)
-        assert start.resume(broken.out or "").stopped_by is None
-        assert_same_run(straight.out, broken.out)
+    at_step = random.Random(repr(variant)).randrange(12)
+    broken = make_config("broken", **variant)
+    _train_until(broken, at_step, monkeypatch)
+    assert start.resume(broken.out or "").stopped_by is None
+    assert_same_run(straight.out, broken.out)
 
 
 @pytest.fixture(params=VARIANTS.values(), ids=list(VARIANTS))
@@ -137,7 +137,7 @@ def _kill_while_writing(patch: pytest.MonkeyPatch, file: str, at_save: int) -> l
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
             raise Killed
 
-    for name in ("_write_tensors", "_write_json"):
+    for name in ("write_tensors", "_write_json"):
         write = getattr(store, name)
 
         def write_half(path: Path, *args: Any, write: Any = write) -> None:

@@ -164,10 +164,10 @@ def run_in(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> Callable
 
 
 SPEEDS: dict[str, Callable[[int], float]] = {
-    "even": lambda _: 0.05,
-    "slower and slower": lambda step: 0.03 + step / 2000,
-    "faster and faster": lambda step: 0.02 + 0.08 / (1 + step / 10),
-    "in bursts": lambda step: 0.15 if step % 10 == 3 else 0.02,
+    "even": lambda _: 0.1,
+    "slower and slower": lambda step: 0.06 + step / 500,
+    "faster and faster": lambda step: 0.04 + 0.16 / (1 + step / 5),
+    "in bursts": lambda step: 0.3 if step % 5 == 3 else 0.04,
 }
 
 
