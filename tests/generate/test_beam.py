@@ -3,14 +3,17 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trafo.errors import ConfigError
-from trafo.generate.beam import beam_search_all, reorder_beams
+from trafo.generate.beam import beam_search_all
 from trafo.generate.beam_config import BeamConfig
+from trafo.generate.beam_decoder import CachedDecoder, CompiledDecoder, reorder_beams
+from trafo.generate.beam_kernels import best_continuations
 from trafo.generate.beam_reference import beam_search
 from trafo.generate.beam_steps import beam_search_steps
 from trafo.models import (
@@ -21,6 +24,7 @@ from trafo.models import (
 )
 
 VOCAB, END = 14, 13
+LENGTHS = np.array([3, 2, 1])
 # In float64, hypotheses do not change places by rounding.
 SIZES = {"source_vocab_size": VOCAB, "target_vocab_size": VOCAB, "d_model": 8, "dropout": 0.3}
 
@@ -124,6 +128,42 @@ def test_greedy_takes_the_most_probable_token():
         logits[0] = -math.inf
         ids.append(int(logits.argmax()))
     assert tuple(ids[1:]) == found.ids
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"norm_placement": "pre", "attention_bias": True, "activation": "gelu"},
+        {"final_norms": False, "shared_embeddings": "all"},
+    ],
+    ids=str,
+)
+@torch.inference_mode()
+def test_the_compiled_decoder_computes_what_the_model_does(settings, dtype):
+    """While hypotheses change places, multiply and leave."""
+    model = make("transformer", **settings).to(dtype)
+    sources = torch.tensor([[3, 5, END], [7, END, 0], [END, 0, 0]])
+    decoders = [CachedDecoder(model, sources, 6), CompiledDecoder(model, sources, LENGTHS, 6)]
+    follows = [[0, 0, 1, 1, 2, 2], [1, 0, 2, 2, 5, 4], [2, 3, 4, 5], [1, 1, 2, 3], [3]]
+    rows = 3
+    for follow in follows:
+        last = torch.randint(1, VOCAB, (rows,))
+        expected, found = (decoder.logits(last) for decoder in decoders)
+        torch.testing.assert_close(found, expected)
+        for decoder in decoders:
+            decoder.follow(torch.tensor(follow))
+        rows = len(follow)
+
+
+def test_equal_continuations_keep_their_order_and_padding_is_never_chosen():
+    added = np.array([[0.0, -1.0, -2.0, -1.0], [0.0, -1.0, -1.0, -9.0]])
+    best, (tokens, parents) = np.empty((1, 7)), np.empty((2, 1, 7), np.int64)
+    best_continuations(added, np.array([[-0.5, -0.5]]), 0, best, tokens, parents)
+    assert best[0].tolist() == [-1.5, -1.5, -1.5, -1.5, -2.5, -9.5, -math.inf]
+    assert tokens[0, :6].tolist() == [1, 3, 1, 2, 2, 3]
+    assert parents[0, :6].tolist() == [0, 0, 1, 1, 0, 1]
 
 
 def test_only_rows_that_change_are_copied():

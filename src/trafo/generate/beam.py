@@ -1,8 +1,7 @@
 """Batched beam search; finds what `beam_reference.py` finds.
 
 A batch has one row per hypothesis; the rows of a sentence are adjacent. The keys and values of the
-source are computed once. Between steps, only rows that continue another row's hypothesis are
-copied, and only up to their current length. A sentence leaves the batch when it is done.
+source are computed once (`beam_decoder.py`). A sentence leaves the batch when it is done.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from trafo.data.pair_batches import padded
 from trafo.generate.beam_config import BeamConfig, Hypothesis
-from trafo.models.encoder_decoder import DecoderCache
-from trafo.models.recurrent import RecurrentCache
+from trafo.generate.beam_decoder import make_decoder
+from trafo.generate.beam_kernels import best_continuations
 from trafo.models.translator import Translator
+from trafo.nn.precision import at_least_float32
 
 BATCH_TOKENS = 1500
 """source tokens per batch, about"""
@@ -30,16 +29,18 @@ def beam_search_all(
     end: int,
     config: BeamConfig,
     *,
+    start: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
     advance: Callable[[int], object] | None = None,
 ) -> list[list[Hypothesis]]:
     """The best translations of each source, best first, in the order of the sources.
 
+    `end` also starts the target, unless there is a `start`.
     `advance` is called after each batch with its number of sentences.
     """
     found: list[list[Hypothesis]] = [[] for _ in sources]
     for batch in _batches(sources, batch_tokens):
-        results = _Search(model, [sources[i] for i in batch], end, config).run()
+        results = _Search(model, [sources[i] for i in batch], end, config, start).run()
         for index, hypotheses in zip(batch, results, strict=True):
             found[index] = hypotheses
         if advance is not None:
@@ -64,27 +65,29 @@ class _Search:
     """The search over one batch. Sentence i has the rows i * beam to (i + 1) * beam."""
 
     def __init__(
-        self, model: Translator, sources: Sequence[Sequence[int]], end: int, config: BeamConfig
+        self,
+        model: Translator,
+        sources: Sequence[Sequence[int]],
+        end: int,
+        config: BeamConfig,
+        start: int | None = None,
     ) -> None:
         self.model, self.config, self.end = model, config, end
+        self.start = end if start is None else start
         self.sources = sources
         longest = getattr(model.config, "context_length", None)
         self.limits = [config.most_tokens(len(source), longest) for source in sources]
         self.done: list[list[Hypothesis]] = [[] for _ in sources]
         self.sentences = list(range(len(sources)))
         """those that are not done yet, in the order of the rows"""
-        self._rows_per_sentence = 1
 
     @torch.inference_mode()
     def run(self) -> list[list[Hypothesis]]:
         """Search until every sentence is done."""
-        device = self.model.head_weight.device
-        rows = [torch.tensor(source).numpy() for source in self.sources]
-        self.memory = self.model.encode(padded(rows, self.model.config.padding_id).to(device))
-        self.cache = self.model.make_cache(len(rows), max(self.limits))
+        self.decoder = make_decoder(self.model, self.sources, max(self.limits))
         # One hypothesis per sentence: the start token alone.
-        self.history = torch.full((len(rows), 1, 1), self.end, device=device)
-        self.logprobs = torch.zeros(len(rows), 1, device=device, dtype=torch.float64)
+        self.history = torch.full((len(self.sources), 1, 1), self.start)
+        self.logprobs = torch.zeros(len(self.sources), 1, dtype=torch.float64)
         for length in range(1, max(self.limits) + 1):
             self._grow(length)
             self._drop_finished(length)
@@ -94,7 +97,7 @@ class _Search:
 
     def _grow(self, length: int) -> None:
         """Extend every hypothesis by one token; keep the best continuations."""
-        beam = self.config.beam
+        beam, alive = self.config.beam, self.history.shape[1]
         logprobs, tokens, parents = self._best(2 * beam)
         ends = tokens == self.end
         self._finish(length, logprobs[:, :beam], ends[:, :beam], parents)
@@ -104,7 +107,8 @@ class _Search:
         self.logprobs = logprobs.gather(1, order)
         kept = self.history.gather(1, parents[..., None].expand(-1, -1, length))
         self.history = torch.cat([kept, tokens.gather(1, order)[..., None]], dim=-1)
-        self._follow(parents)
+        first = torch.arange(len(parents))[:, None] * alive
+        self.decoder.follow((first + parents).flatten())
 
     def _best(
         self, number: int
@@ -114,18 +118,17 @@ class _Search:
         Int[Tensor, "sentences best"],
     ]:
         """Log-probability, token and parent of the best continuations of each sentence."""
-        sentences, alive, _ = self.history.shape
-        last = self.history[:, :, -1].reshape(-1, 1)
-        logits = self.model.decode(last, self.memory, cache=self.cache)[:, -1]  # type: ignore[arg-type]
-        added = logits.log_softmax(-1)
-        added[:, self.model.config.padding_id] = -math.inf
-        vocab = added.shape[-1]
-        # The best of a sentence are among the best of each of its hypotheses.
-        each, tokens = added.topk(min(number, vocab), dim=-1)
-        totals = self.logprobs[..., None] + each.view(sentences, alive, -1)
-        best, places = totals.flatten(1).topk(min(number, totals[0].numel()), dim=-1)
-        parents = places // each.shape[-1]
-        return best, tokens.view(sentences, -1).gather(1, places), parents
+        last = self.history[:, :, -1].flatten()
+        logits = self.decoder.logits(last.to(self.model.head_weight.device))
+        added = at_least_float32(logits).log_softmax(-1).cpu()
+        shape = len(self.history), number
+        best = torch.empty(shape, dtype=torch.float64)
+        tokens, parents = torch.empty(2, *shape, dtype=torch.int64)
+        arrays = (each.numpy() for each in (best, tokens, parents))
+        best_continuations(
+            added.numpy(), self.logprobs.numpy(), self.model.config.padding_id, *arrays
+        )
+        return best, tokens, parents
 
     def _finish(
         self,
@@ -143,17 +146,6 @@ class _Search:
                     Hypothesis((*ids, self.end), logprob, score)
                 )
 
-    def _follow(self, parents: Int[Tensor, "sentences beam"]) -> None:
-        """Reorder the cache: each row holds the tokens of the hypothesis it continues."""
-        sentences, beam = parents.shape
-        first = torch.arange(sentences, device=parents.device)[:, None]
-        if beam != self._rows_per_sentence:
-            # After the first step: as many rows as hypotheses.
-            self.cache.reorder((first * self._rows_per_sentence + parents).flatten())
-            self._rows_per_sentence = beam
-            return
-        reorder_beams(self.cache, (first * beam + parents).flatten())
-
     def _drop_finished(self, length: int) -> None:
         """Remove the sentences that are done."""
         beam = self.config.beam
@@ -168,10 +160,11 @@ class _Search:
         self.sentences = [self.sentences[place] for place in stays]
         if not stays:
             return
-        places = torch.tensor(stays, device=self.history.device)
-        rows = self.history.shape[1]
+        places = torch.tensor(stays)
+        alive = self.history.shape[1]
+        rows = torch.arange(len(self.history) * alive).view(-1, alive)
         self.history, self.logprobs = self.history[places], self.logprobs[places]
-        self.cache.reorder((places[:, None] * rows + torch.arange(rows)).flatten())
+        self.decoder.follow(rows[places].flatten())
 
     def _rank(self, place: int, sentence: int, length: int) -> None:
         """Sort best first; unfinished hypotheses only if there are too few finished ones."""
@@ -184,17 +177,3 @@ class _Search:
                     found.append(Hypothesis(tuple(ids), logprob, config.score(logprob, length)))
         found.sort(key=lambda hypothesis: -hypothesis.score)
         del found[config.n_best :]
-
-
-def reorder_beams(cache: DecoderCache | RecurrentCache, rows: Int[Tensor, " rows"]) -> None:
-    """Row i becomes a copy of row `rows[i]` of the same sentence, which has the same source."""
-    moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
-    if not len(moved):
-        return
-    if isinstance(cache, RecurrentCache):
-        assert cache.state is not None
-        cache.state = cache.state[rows]
-        return
-    used = int(cache.target.lengths.max())
-    for stored in (cache.target.keys, cache.target.values):
-        stored[:, moved, :, :used] = stored[:, rows[moved], :, :used]

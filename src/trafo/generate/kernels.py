@@ -25,7 +25,9 @@ Ints = NDArray[np.int64]
 _MATHS = {"reassoc", "contract", "nsz"}
 
 
-def _kernel(*, parallel: bool = False) -> Callable[[Function], Function]:
+def kernel(*, parallel: bool = False) -> Callable[[Function], Function]:
+    """Compile with numba; `parallel` spreads prange over threads."""
+
     def compiled(function: Function) -> Function:
         made: Function = njit(cache=True, nogil=True, fastmath=_MATHS, parallel=parallel)(function)
         return made
@@ -33,7 +35,7 @@ def _kernel(*, parallel: bool = False) -> Callable[[Function], Function]:
     return compiled
 
 
-@_kernel()
+@kernel()
 def _dot_one(row: Floats, x: Floats) -> np.float32:
     total = np.float32(0)
     for k in range(row.shape[0]):
@@ -41,7 +43,7 @@ def _dot_one(row: Floats, x: Floats) -> np.float32:
     return total
 
 
-@_kernel()
+@kernel()
 def _dot_four(row: Floats, x: Floats, out: Floats) -> None:
     """Four rows of x at a time: each number of the matrix is loaded once for all of them."""
     x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
@@ -55,7 +57,7 @@ def _dot_four(row: Floats, x: Floats, out: Floats) -> None:
     out[0], out[1], out[2], out[3] = a0, a1, a2, a3
 
 
-@_kernel()
+@kernel()
 def _dot_eight(row: Floats, x: Floats, out: Floats) -> None:
     """Eight rows of x at a time: as many as there are registers for."""
     x0, x1, x2, x3, x4, x5, x6, x7 = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]
@@ -74,7 +76,7 @@ def _dot_eight(row: Floats, x: Floats, out: Floats) -> None:
     out[4], out[5], out[6], out[7] = a4, a5, a6, a7
 
 
-@_kernel(parallel=True)
+@kernel(parallel=True)
 def products(x: Floats, weight: Floats, out: Floats) -> None:
     """out = x W^T; every row of W is read from memory once, for all rows of x."""
     num_rows = x.shape[0]
@@ -92,7 +94,7 @@ def products(x: Floats, weight: Floats, out: Floats) -> None:
             b += 1
 
 
-@_kernel()
+@kernel()
 def rms_norm(x: Floats, gain: Floats, eps: float, out: Floats) -> None:
     """x / sqrt(mean(x^2) + eps) * gain."""
     for b in range(x.shape[0]):
@@ -101,7 +103,7 @@ def rms_norm(x: Floats, gain: Floats, eps: float, out: Floats) -> None:
             out[b, k] = x[b, k] * scale * gain[k]
 
 
-@_kernel()
+@kernel()
 def layer_norm(x: Floats, gain: Floats, shift: Floats, eps: float, out: Floats) -> None:
     """(x - mean(x)) / sqrt(var(x) + eps) * gain + shift."""
     for b in range(x.shape[0]):
@@ -116,7 +118,7 @@ def layer_norm(x: Floats, gain: Floats, shift: Floats, eps: float, out: Floats) 
             out[b, k] = out[b, k] * scale * gain[k] + shift[k]
 
 
-@_kernel()
+@kernel()
 def rotate(heads: Floats, cos: Floats, sin: Floats, positions: Ints) -> None:
     """RoPE: rotate the adjacent pairs of every head by its row's position, in place."""
     for b in range(heads.shape[0]):
@@ -128,7 +130,7 @@ def rotate(heads: Floats, cos: Floats, sin: Floats, positions: Ints) -> None:
                 heads[b, h, 2 * k + 1] = a * s[k] + z * c[k]
 
 
-@_kernel(parallel=True)
+@kernel(parallel=True)
 def attend(
     q: Floats, k: Floats, v: Floats, keys: Floats, values: Floats, slots: Ints, window: int
 ) -> Floats:
