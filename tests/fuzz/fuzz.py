@@ -115,7 +115,7 @@ def _rounds(options: argparse.Namespace, names: list[str]) -> Iterator[str]:
             sound = Path(parent, "sound")
             sound.mkdir()
             files = SUBJECTS[name].make(sound)
-            SUBJECTS[name].read(sound)  # imports and compiles, which is not the damage's fault
+            _problem(name, sound, 1000.0)  # imports and compiles: not the fault of damage
             for number in range(options.first, options.first + options.rounds):
                 if options.worker:
                     options.worker.write_text(str(number))
@@ -155,7 +155,7 @@ def _problem(name: str, folder: Path, limit: float) -> str | None:
     try:
         with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
             SUBJECTS[name].read(folder)
-    except (TrafoError, MemoryError):
+    except (TrafoError, MemoryError, RecursionError):
         pass  # one line on the command line
     except OSError as error:
         if error.filename is None:

@@ -34,7 +34,7 @@ def test_damaged_files_of_every_kind(tmp_path: Path) -> None:
     [
         (KeyError("x"), True),
         (OSError("no file is named"), True),
-        (RecursionError(), True),
+        (RecursionError(), False),
         (InputError("damaged"), False),
         (FileNotFoundError(2, "no such file", "a.txt"), False),
         (MemoryError(), False),
