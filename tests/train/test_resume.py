@@ -93,7 +93,7 @@ def test_what_was_asked_for_is_stored_before_anything_else(
 def test_what_is_refused_is_not_stored(short: TrainConfig) -> None:
     start.train(short)
     with pytest.raises(ConfigError, match="batch_size"):
-        start.resume(short.out or "", dataclasses.replace(prolonged(short), batch_size=10**6))
+        start.resume(short.out or "", dataclasses.replace(prolonged(short), batch_size=10**5))
     with pytest.raises(ConfigError, match="steps is 5, this run is already at step 6"):
         start.resume(short.out or "", dataclasses.replace(short, steps=5))
     assert steps_of(start.resume(short.out or "")) == 6

@@ -16,13 +16,12 @@ from torch import Tensor, nn
 
 from trafo.errors import InputError
 from trafo.optim.config import ScheduleConfig
-from trafo.train import loop
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks
 from trafo.train.loop import Trainer
 from trafo.train.metrics import Record
 from trafo.train.plan import Clock, make_plan
-from trafo.train.report import Listener
+from trafo.train.report import Listen, Listener, Reporter
 from trafo.train.run import Run, TrainerState
 from trafo.train.step import Training
 from trafo.train.task import Batch, Task
@@ -121,10 +120,12 @@ class Events(Listener):
         self.heard.append(("sample", step))
 
 
-def fit(config: TrainConfig, run: Run | None = None, task: Task | None = None) -> Trainer:
+def fit(
+    config: TrainConfig, run: Run | None = None, task: Task | None = None, listen: Listen = Reporter
+) -> Trainer:
     training = make(config, task)
     plan = make_plan(training, Clock()) if run is None else None
-    trainer = Trainer(training, run or Run.new(config), Clock(), plan)
+    trainer = Trainer(training, run or Run.new(config), Clock(), plan, listen)
     assert trainer.fit() is None
     return trainer
 
@@ -166,12 +167,9 @@ def test_it_resumes_exactly_and_only_on_its_own_data(make_config: MakeConfig) ->
     assert resumed.state.tokens == whole.state.tokens
 
 
-def test_who_listens_is_told_and_steers_nothing(
-    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_listens_is_told_and_steers_nothing(make_config: MakeConfig) -> None:
     reported = fit(make_config("reported"))
-    monkeypatch.setattr(loop, "Reporter", Events)
-    trainer = fit(make_config("heard", watch__sample_every=6))
+    trainer = fit(make_config("heard", watch__sample_every=6), listen=Events)
     assert isinstance(trainer.listener, Events)
     expected: list[tuple[str, int]] = [("begin", 0)]
     for step in range(1, 13):

@@ -26,6 +26,7 @@ mode, folder, chunk = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 token_writer.SECONDS_BETWEEN_SAVES = 0.0
 corpus._CHUNK = chunk
 tokenizer = Tokenizer.load(folder / "tokenizer")
+tokenizer.prepare()  # once, for all children
 out = folder / "out" / "corpus.tokens"
 out.parent.mkdir()
 
