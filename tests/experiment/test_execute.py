@@ -217,6 +217,7 @@ def _wait_for(file: Path, process: subprocess.Popen[str]) -> None:
     raise AssertionError(f"{file} did not come")
 
 
+@pytest.mark.slow
 def test_from_python_the_same_in_a_line(base: dict[str, Any], tmp_path: Path) -> None:
     import pandas
 
