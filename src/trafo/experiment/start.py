@@ -39,9 +39,9 @@ class Share:
 
 
 def share_machine(runs: Sequence[PlannedRun], jobs: int | None = None) -> Share:
-    """One run per core, unless memory is short or there is a GPU; see docs/log.md for why.
+    """One run per core, unless memory is short or there is a GPU.
 
-    Small matrices keep one core busy but not two, so runs side by side finish sooner. Threads of
+    Independent runs never wait for each other, threads of one run do at every product. Threads of
     one run must not wait for those of another: each has its own cores.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
