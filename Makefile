@@ -19,8 +19,8 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 test: $(VENV)/.dev  ## the test suite, in minutes
 	@$(PYTEST)
 
-test-all: $(VENV)/.dev  ## the slow tests too
-	@$(PYTEST) -m 'slow or not slow'
+test-all: $(VENV)/.dev  ## the slow tests too, and new random examples
+	@$(PYTEST) -m 'slow or not slow' --hypothesis-profile=random
 
 check: $(VENV)/.dev  ## format, lint, types, layers
 	@echo "format  ruff format --check"; $(BIN)/ruff format --quiet --check . || { echo "run 'make format'"; exit 1; }

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from trafo.errors import FormatError, InputError
@@ -56,6 +56,7 @@ def test_digits_before_a_pattern_are_one_expression(name: str, individual: bool)
 
     @settings(deadline=None, max_examples=60)
     @given(text=TEXTS)
+    @example("in 12345 or 1234²٣ 1")
     def same_words(text: str) -> None:
         assume(text)
         ours = split_words(text, pattern)

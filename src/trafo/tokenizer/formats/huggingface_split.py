@@ -70,6 +70,8 @@ def _between_digits(digits: str, name: str) -> str:
     if name == "none":
         return digits
     expression = pattern_regex(name)
+    if digits == r"\p{N}+" and r"|\p{N}{1,3}" in expression:
+        digits = r"\p{N}{1,3}"  # the pattern then splits the run of digits again
     for with_digits, without in (
         (r"| ?\p{N}+", ""),
         (r"|\p{N}{1,3}", ""),
