@@ -54,5 +54,5 @@ $(VENV)/.run: pyproject.toml requirements.lock | $(VENV)/bin/python
 
 $(VENV)/.dev: $(VENV)/.run
 	@echo "setup   installing the test tools and the peers"
-	@$(PIP_INSTALL) -e '.[train,serve,parquet,gguf,peers,dev]'
+	@$(PIP_INSTALL) -e '.[train,serve,parquet,gguf,cluster,peers,dev]'
 	@touch $@

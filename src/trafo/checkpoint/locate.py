@@ -7,6 +7,7 @@ from typing import Literal
 
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.errors import InputError, TrafoError
+from trafo.runtime.remote import fetched
 from trafo.tokenizer.formats.load import load_any
 
 CHECKPOINTS = "checkpoints"
@@ -51,7 +52,7 @@ def kind_of(path: Path) -> Kind:
 
 def load_tokenizer(path: str | Path) -> ModelTokenizer:
     """The tokenizer of a model, or a tokenizer's own folder or file."""
-    path = Path(path)
+    path = fetched(path)
     match find_kind(path):
         case "run":
             return _of_run(path)

@@ -98,7 +98,9 @@ def _text(options: Options) -> Path:
         return build_corpus(options.out)
     from trafo.tokenizer import open_inputs
 
-    return open_inputs(options.text).files[0].path
+    path = open_inputs(options.text).files[0].path
+    assert isinstance(path, Path)  # not a URL: --text is a path
+    return path
 
 
 def _config(options: Options, text: Path) -> TrainConfig:

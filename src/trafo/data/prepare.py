@@ -29,6 +29,7 @@ from trafo.tokenizer import (
     open_inputs,
     train_tokenizer,
 )
+from trafo.tokenizer.reading.files import read_undecoded
 from trafo.tokenizer.reading.records import Errors
 
 _READ = 1 << 22
@@ -120,13 +121,12 @@ def content_hash(inputs: Inputs) -> str:
     if inputs.errors != "strict":
         digest.update(f"errors {inputs.errors}\n".encode())
     with progress("reading", total=inputs.size, unit="MB", scale=1e6) as bar:
-        for path in (file.path for file in inputs.files):
+        for file in inputs.files:
             # The kind of file decides how its bytes are read.
-            digest.update(f"{path.suffix} {path.stat().st_size}\n".encode())
-            with storage_errors(path, "reading"), path.open("rb") as file:
-                while data := file.read(_READ):
-                    digest.update(data)
-                    bar.advance(len(data))
+            digest.update(f"{file.path.suffix} {file.size}\n".encode())
+            for data in read_undecoded(file.path, _READ):
+                digest.update(data)
+                bar.advance(len(data))
     return digest.hexdigest()
 
 

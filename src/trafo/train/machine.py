@@ -7,7 +7,6 @@ file is ~/.cache/trafo/machine.json (or in $TRAFO_CACHE); delete it to measure a
 from __future__ import annotations
 
 import json
-import os
 import platform
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ import torch
 from trafo.account.machine import measured_peak_flops
 from trafo.errors import StorageError
 from trafo.runtime.atomic import atomic_write
+from trafo.runtime.cache import cache_folder
 from trafo.train.distributed import is_first_process
 
 
@@ -52,8 +52,7 @@ def peak_of(device: torch.device | str = "cpu") -> Peak:
 
 def peak_file() -> Path:
     """The file that keeps it."""
-    folder = os.environ.get("TRAFO_CACHE") or os.path.expanduser("~/.cache/trafo")  # noqa: PTH111
-    return Path(folder) / "machine.json"
+    return cache_folder() / "machine.json"
 
 
 def default_device() -> str:

@@ -7,7 +7,10 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-TokenizerPath = Annotated[Positional[Path], arg(metavar="TOKENIZER")]
+# Text, not `Path`: a URL such as s3://bucket/tok would lose a slash.
+TokenizerPath = Annotated[Positional[str], arg(metavar="TOKENIZER")]
+Place = Annotated[str, arg(metavar="PATH")]
+OptionalPlace = Annotated[str | None, arg(metavar="PATH")]
 TextPaths = Annotated[
     Positional[tuple[str, ...]], arg(metavar="TEXT ...", help_behavior_hint="(required)")
 ]

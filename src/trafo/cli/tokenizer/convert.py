@@ -49,13 +49,15 @@ def run(options: Options) -> None:
     """Read, try the new format in a temporary place, then write it."""
     from trafo.cli.tokenizer.existing import refuse_to_replace
     from trafo.runtime.console import show
+    from trafo.runtime.remote import fetched
     from trafo.tokenizer.formats.load import detect_format, load_any, save_as
 
     to = options.to or _format_by_name(options.out)
     if not options.overwrite:
         refuse_to_replace(options.out)
+    source = fetched(options.tokenizer) if options.tokenizer else options.tokenizer
     spec = load_any(
-        options.tokenizer,
+        source,
         pattern=options.pattern,
         special_tokens=options.special_tokens or None,
     )
@@ -65,7 +67,7 @@ def run(options: Options) -> None:
         save_as(spec, trial, to)
         _check_same(spec, trial, to)
     save_as(spec, options.out, to)
-    formats = f"{detect_format(options.tokenizer)} -> {to}"
+    formats = f"{detect_format(source)} -> {to}"
     show(f"{options.out}: {formats}, {len(spec.vocab):,} tokens, read back with the same ids")
     for line in _unsaid(spec, to):
         show(line)

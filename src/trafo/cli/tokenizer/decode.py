@@ -5,12 +5,11 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from trafo.cli.tokenizer.arguments import OptionalPath, TokenizerPath
+from trafo.cli.tokenizer.arguments import OptionalPlace, TokenizerPath
 from trafo.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ class Options:
         Positional[tuple[str, ...]], arg(metavar="[ID ...]", help_behavior_hint="(optional)")
     ] = ()
     """the ids; without them, and without --tokens, they are read from stdin"""
-    tokens: OptionalPath = None
+    tokens: OptionalPlace = None
     """a token file that this tokenizer made"""
 
     def __post_init__(self) -> None:
@@ -82,7 +81,7 @@ def numbers_in(texts: Iterable[str]) -> Iterator[str]:
         yield unfinished
 
 
-def _decode_file(tokenizer: Tokenizer, path: Path) -> Iterator[str]:
+def _decode_file(tokenizer: Tokenizer, path: str) -> Iterator[str]:
     """The text of a token file, some ids at a time."""
     from trafo.tokenizer.token_files.token_file import TokenFile
 

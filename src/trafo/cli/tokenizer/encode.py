@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,7 @@ from tyro.conf import arg
 from trafo.cli.tokenizer.arguments import (
     Errors,
     OptionalInt,
-    OptionalPath,
+    OptionalPlace,
     OptionalString,
     SpecialPolicy,
     TextPaths,
@@ -41,8 +40,8 @@ class Options:
     """a tokenizer in any format that trafo reads, or a run or model that has one"""
     files: Annotated[TextPaths, arg(metavar="[FILE ...]", help_behavior_hint="(optional)")] = ()
     """files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet"""
-    out: OptionalPath = None
-    """token file to write, with a manifest beside it"""
+    out: OptionalPlace = None
+    """token file to write, with a manifest beside it; a path, or a URL such as s3://bucket/x.tokens"""
     text: OptionalString = None
     """a text to encode, instead of files"""
     special: SpecialPolicy = "allow"
@@ -82,17 +81,17 @@ def run(options: Options) -> None:
         _print_ids(tokenizer, options)
 
 
-def _refuse_other_files(out: Path) -> None:
+def _refuse_other_files(out: str) -> None:
     """A token file may be replaced; any other file may not."""
-    from trafo.tokenizer.token_files.token_file import manifest_path
+    from trafo.runtime.remote import located
 
-    if out.exists() and not manifest_path(out).exists():
+    if located(out).exists() and not located(f"{out}.json").exists():
         raise StorageError(
-            "exists and is not a token file", where=str(out), hint="give another name for --out"
+            "exists and is not a token file", where=out, hint="give another name for --out"
         )
 
 
-def _write_token_file(tokenizer: Tokenizer, options: Options, out: Path) -> None:
+def _write_token_file(tokenizer: Tokenizer, options: Options, out: str) -> None:
     from trafo.runtime.console import show
     from trafo.runtime.sizes import format_duration, format_size
     from trafo.tokenizer.token_files.encode_files import encode_files
@@ -122,11 +121,13 @@ def _write_token_file(tokenizer: Tokenizer, options: Options, out: Path) -> None
     show(f"  {command('tokenizer', 'decode', options.tokenizer, '--tokens', out)}")
 
 
-def _time_of_change(out: Path) -> int:
+def _time_of_change(out: str) -> int:
     """Of the manifest, which is written last; 0 if there is none."""
-    from trafo.tokenizer.token_files.token_file import manifest_path
+    from trafo.runtime.remote import RemotePath, located
 
-    manifest = manifest_path(out)
+    manifest = located(f"{out}.json")
+    if isinstance(manifest, RemotePath):
+        return manifest.size_and_change()[1] if manifest.exists() else 0
     return manifest.stat().st_mtime_ns if manifest.exists() else 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trafo.cli.tokenizer.arguments import Errors, OptionalPath, TextPaths, TokenizerPath
+from trafo.cli.tokenizer.arguments import Errors, OptionalPlace, TextPaths, TokenizerPath
 from trafo.errors import require_at_least
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class Options:
     """a folder or file in any format that trafo reads"""
     text: TextPaths
     """files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet"""
-    compare: OptionalPath = None
+    compare: OptionalPlace = None
     """second tokenizer, to compare side by side"""
     show: int = 0
     """show the tokens of the first N characters of the text, coloured"""
@@ -47,7 +47,7 @@ def run(options: Options) -> None:
     tokenizers = [Tokenizer.load(path) for path in paths]
     inputs = open_inputs(options.text, options.field, options.errors)
     reports = [
-        measure(tokenizer, inputs, name=str(path), top=options.top)
+        measure(tokenizer, inputs, name=path, top=options.top)
         for tokenizer, path in zip(tokenizers, paths, strict=True)
     ]
     if options.json:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trafo.cli.tokenizer.arguments import Errors, OptionalInt, OptionalString, Strings, TextPaths
+from trafo.cli.tokenizer.arguments import (
+    Errors,
+    OptionalInt,
+    OptionalString,
+    Place,
+    Strings,
+    TextPaths,
+)
 from trafo.cli.tokenizer.existing import COUNTS
 from trafo.errors import require_at_least
 from trafo.runtime.commands import command
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trafo.tokenizer import Inputs
     from trafo.tokenizer.train import Training
 
@@ -24,8 +32,8 @@ class Options:
     """files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet"""
     vocab_size: int
     """vocabulary size: 256 bytes, the merges, the special tokens"""
-    out: Path
-    """folder to write the tokenizer to"""
+    out: Place
+    """folder to write the tokenizer to; a path, or a URL such as s3://bucket/tok"""
     special_tokens: Strings = ("<|endoftext|>",)
     """special tokens, never split or merged, such as the end of a document"""
     pattern: str = "gpt2"
@@ -50,12 +58,14 @@ def run(options: Options) -> None:
     """Train, save, and print a summary."""
     from trafo.cli.tokenizer.training_summary import training_summary
     from trafo.runtime.console import show
+    from trafo.runtime.remote import fetched, send_folder
     from trafo.tokenizer import open_inputs
 
-    counts = options.out / COUNTS
-    resumed = counts.exists()
+    folder = fetched(options.out)
+    resumed = (folder / COUNTS).exists()
     inputs = open_inputs(options.text, options.field, options.errors)
-    training = train(options, inputs)
+    training = train(options, inputs, folder)
+    send_folder(folder, options.out, last="trafo.json")
     show(
         training_summary(training, options.vocab_size, inputs, resumed=resumed),
         "",
@@ -64,8 +74,8 @@ def run(options: Options) -> None:
     )
 
 
-def train(options: Options, inputs: Inputs) -> Training:
-    """Train and save."""
+def train(options: Options, inputs: Inputs, folder: Path) -> Training:
+    """Train and save in a folder of this machine."""
     from trafo.cli.tokenizer.existing import refuse_other_training
     from trafo.runtime.sizes import parse_size
     from trafo.tokenizer.formats.load import save_folder
@@ -75,7 +85,7 @@ def train(options: Options, inputs: Inputs) -> Training:
     facts = deciding_facts(inputs, options.pattern, options.special_tokens)
     facts["vocab_size"] = options.vocab_size
     if not options.overwrite:
-        refuse_other_training(options.out, facts)
+        refuse_other_training(folder, facts)
     training = train_tokenizer(
         inputs,
         options.vocab_size,
@@ -83,9 +93,9 @@ def train(options: Options, inputs: Inputs) -> Training:
         pattern=options.pattern,
         num_workers=options.workers,
         max_memory=max_memory,
-        work_dir=options.out / COUNTS,
+        work_dir=folder / COUNTS,
     )
-    save_folder(training.spec, options.out, training={**facts, **_learned(training)})
+    save_folder(training.spec, folder, training={**facts, **_learned(training)})
     return training
 
 

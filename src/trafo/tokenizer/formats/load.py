@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trafo.errors import FormatError, InputError, StorageError
+from trafo.runtime.remote import fetched
 from trafo.tokenizer.formats.gpt2 import read_gpt2, write_gpt2
 from trafo.tokenizer.formats.huggingface import read_huggingface, write_huggingface
 from trafo.tokenizer.formats.json_files import read_json, write_json
@@ -111,6 +112,7 @@ def load_any(
     `pattern` is for formats that do not name theirs. `special_tokens` are added to those that the
     file names; where it names none, the usual ones are assumed, unless some are given here.
     """
+    path = fetched(path) if str(path) else path
     found = detect_format(path)
     path = Path(path)
     match found:

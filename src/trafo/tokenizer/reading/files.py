@@ -1,32 +1,34 @@
-"""One file on disk -> its bytes, decompressed.
+"""One file -> its bytes, decompressed.
 
-In: a path; `.gz` (RFC 1952) and `.zst` (RFC 8878) are decompressed, anything else is taken as it
-is. Out: bytes in order, each time with how far the file on disk has been read, so that progress
-can be shown in a unit whose total is known. A damaged or truncated archive is an error, never a
-silently shorter text.
+In: a path, of this machine or remote; `.gz` (RFC 1952) and `.zst` (RFC 8878) are decompressed,
+anything else is taken as it is. Out: bytes in order, each time with how far the file on disk has
+been read, so that progress can be shown in a unit whose total is known. A damaged or truncated
+archive is an error, never a silently shorter text.
 """
 
 import gzip
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO
 
 import zstandard
 
 from trafo.errors import InputError
+from trafo.runtime.remote import RemotePath, remote_errors
 
 _ZSTD_READ = 16 << 10  # small, because a few bytes of zstd can become 128 kB
 _ZSTD_MAX_WINDOW = 1 << 31  # what `zstd --long=31` asks for
 
 
+AnyPath = Path | RemotePath
 Reads = Iterator[tuple[bytes, int]]  # bytes, and how much of the file has been read after them
 
 
-def read_file(path: Path, read_size: int, start: int = 0) -> Reads:
+def read_file(path: AnyPath, read_size: int, start: int = 0) -> Reads:
     """The decompressed bytes from the offset `start` to the end, about `read_size` at a time."""
-    with _reading(path), path.open("rb", buffering=0) as file:  # large reads need no buffer
+    with _reading(path), _open(path) as file:
         if path.suffix.lower() == ".gz":
             yield from _skip(_read_gzip(path, file, read_size), start)
         elif path.suffix.lower() == ".zst":
@@ -35,16 +37,27 @@ def read_file(path: Path, read_size: int, start: int = 0) -> Reads:
             yield from _read_plain(file, read_size, start)
 
 
-def is_compressed(path: Path) -> bool:
+def read_undecoded(path: AnyPath, read_size: int) -> Iterator[bytes]:
+    """The bytes just as they are stored."""
+    with _reading(path), _open(path) as file:
+        for data, _ in _read_plain(file, read_size, 0):
+            yield data
+
+
+def is_compressed(path: AnyPath) -> bool:
     """Whether the name says that the file must be decompressed."""
     return path.suffix.lower() in (".gz", ".zst")
 
 
-def read_range(path: Path, offset: int, size: int) -> bytes:
+def read_range(path: AnyPath, offset: int, size: int) -> bytes:
     """So many bytes of a file from an offset, just as they are on disk."""
-    with _reading(path), path.open("rb", buffering=0) as file:
-        file.seek(offset)
-        data = file.read(size)
+    with _reading(path):
+        if isinstance(path, RemotePath):
+            data = path.read_range(offset, size)
+        else:
+            with _open(path) as file:
+                file.seek(offset)
+                data = file.read(size)
     if len(data) < size:
         raise InputError(
             f"ends at {offset + len(data):,} bytes, though it had {offset + size:,}",
@@ -54,8 +67,18 @@ def read_range(path: Path, offset: int, size: int) -> bytes:
     return data
 
 
+def _open(path: AnyPath) -> IO[bytes]:
+    if isinstance(path, RemotePath):
+        return path.open()
+    return path.open("rb", buffering=0)  # large reads need no buffer
+
+
+def _reading(path: AnyPath) -> AbstractContextManager[None]:
+    return remote_errors(path) if isinstance(path, RemotePath) else _reading_here(path)
+
+
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _reading_here(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -71,7 +94,7 @@ def _read_plain(file: IO[bytes], read_size: int, start: int) -> Reads:
         yield data, position
 
 
-def _read_gzip(path: Path, file: IO[bytes], read_size: int) -> Reads:
+def _read_gzip(path: AnyPath, file: IO[bytes], read_size: int) -> Reads:
     with gzip.GzipFile(fileobj=file) as archive:
         while True:
             try:
@@ -85,7 +108,7 @@ def _read_gzip(path: Path, file: IO[bytes], read_size: int) -> Reads:
             yield data, file.tell()
 
 
-def _read_zstd(path: Path, file: IO[bytes], read_size: int) -> Reads:
+def _read_zstd(path: AnyPath, file: IO[bytes], read_size: int) -> Reads:
     """Join what is decompressed, a little at a time, into larger reads."""
     decompressed: list[bytes] = []
     size = 0
@@ -99,7 +122,7 @@ def _read_zstd(path: Path, file: IO[bytes], read_size: int) -> Reads:
         yield b"".join(decompressed), file.tell()
 
 
-def _decompress_zstd(path: Path, file: IO[bytes]) -> Iterator[bytes]:
+def _decompress_zstd(path: AnyPath, file: IO[bytes]) -> Iterator[bytes]:
     """Decompress frame by frame, because only a frame's own object knows whether it is complete."""
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW)
     frame = None
@@ -125,7 +148,7 @@ def _skip(reads: Reads, num_bytes: int) -> Reads:
         num_bytes = max(0, num_bytes - len(data))
 
 
-def _truncated(path: Path) -> InputError:
+def _truncated(path: AnyPath) -> InputError:
     return InputError(
         "the compressed file ends too early",
         where=str(path),

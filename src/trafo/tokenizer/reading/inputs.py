@@ -1,7 +1,8 @@
 """Input paths -> the files they mean, and the raw text of each.
 
-In: a file, several, a folder or a glob; plain text, `.gz`, `.zst`, `.jsonl` (also compressed) and
-`.parquet`. Out: `Inputs`, made once for a job, which says what identifies the text and reads it.
+In: a file, several, a folder or a glob, also as URLs (`s3://bucket/*.gz`); plain text, `.gz`,
+`.zst`, `.jsonl` (also compressed) and `.parquet`. Out: `Inputs`, made once for a job, which
+says what identifies the text and reads it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from stat import S_ISREG
 from typing import Any
 
 from trafo.errors import InputError
-from trafo.tokenizer.reading.files import is_compressed, read_file
+from trafo.runtime.remote import RemotePath, located
+from trafo.tokenizer.reading.files import AnyPath, is_compressed, read_file
 from trafo.tokenizer.reading.records import Errors, read_jsonl, read_parquet
 
 Paths = str | Path | Sequence[str | Path]
@@ -25,7 +27,7 @@ Paths = str | Path | Sequence[str | Path]
 class InputFile:
     """One file, as it was when the job began."""
 
-    path: Path
+    path: AnyPath
     size: int  # bytes on disk
     changed: int  # time of the last change, in ns
 
@@ -74,7 +76,7 @@ class Inputs:
         the offset `start` in its text; these may end anywhere, even inside a character.
         """
         if file.form == "parquet":
-            return read_parquet(file.path, self.field)
+            return read_parquet(file.path, file.size, self.field)
         if file.has_records:
             return read_jsonl(file.path, self.field, read_size, self.errors)
         return read_file(file.path, read_size, start)
@@ -101,8 +103,10 @@ def open_inputs(paths: Paths | Inputs, field: str = "text", errors: Errors = "st
     return Inputs(files, field, errors)
 
 
-def _input_file(path: Path) -> InputFile:
+def _input_file(path: AnyPath) -> InputFile:
     """What the system says of a file; a pipe or a device could not be read twice, or never ends."""
+    if isinstance(path, RemotePath):
+        return InputFile(path, *path.size_and_change())
     stat = path.stat()
     if not S_ISREG(stat.st_mode):
         raise InputError(
@@ -113,7 +117,7 @@ def _input_file(path: Path) -> InputFile:
     return InputFile(path, stat.st_size, stat.st_mtime_ns)
 
 
-def expand_paths(paths: Paths) -> list[Path]:
+def expand_paths(paths: Paths) -> list[AnyPath]:
     """The files meant by a file, a folder (all below it), a glob, or several of these.
 
     Each file comes once, in the order given, those of a folder or glob sorted; hidden files inside
@@ -122,35 +126,46 @@ def expand_paths(paths: Paths) -> list[Path]:
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     if not given:
         raise InputError("no input files", hint="give a file, a folder or a glob such as 'in/*.gz'")
-    once: dict[Path, Path] = {}
+    once: dict[AnyPath, AnyPath] = {}
     for path in given:
         for file in _files_of(path):
-            once.setdefault(file.resolve(), file)
+            once.setdefault(file.resolve() if isinstance(file, Path) else file, file)
     return list(once.values())
 
 
-def _name(path: Path) -> str:
-    """The absolute path as text; of a name that is not UTF-8, the bytes in hexadecimal."""
+def _name(path: AnyPath) -> str:
+    """The URL, or the absolute path; of a name that is not UTF-8, the bytes in hexadecimal."""
+    if isinstance(path, RemotePath):
+        return path.url
     return os.fsencode(path.resolve()).decode("utf-8", errors="backslashreplace")
 
 
-def _files_of(path: str | Path) -> list[Path]:
+def _files_of(path: str | Path) -> Sequence[AnyPath]:
     if not str(path):
         raise InputError("the path of a text is empty", hint="give a file, a folder or a glob")
-    plain = Path(path)
+    plain = located(path)
+    if isinstance(plain, RemotePath):
+        return _remote_files_of(plain)
     if plain.is_dir():
         files = sorted(_walk(plain))
     elif plain.exists():
         return [plain]
-    elif glob.has_magic(str(path)):
+    elif glob.has_magic(str(plain)):
         # Path.glob refuses absolute patterns.
-        matches = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207
+        matches = sorted(glob.glob(str(plain), recursive=True))  # noqa: PTH207
         files = [Path(match) for match in matches if not Path(match).is_dir()]
     else:
         raise InputError("no such file or folder", where=str(path), hint="check the spelling")
     if not files:
         raise InputError("no files found", where=str(path), hint="hidden files do not count")
     return files
+
+
+def _remote_files_of(path: RemotePath) -> Sequence[AnyPath]:
+    if files := path.files():
+        return files
+    what = "no files found" if glob.has_magic(path.url) else "no such file or folder"
+    raise InputError(what, where=str(path), hint="check the spelling, and that the bucket exists")
 
 
 def _walk(folder: Path) -> Iterator[Path]:

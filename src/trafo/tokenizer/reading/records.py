@@ -6,11 +6,11 @@ line and may be compressed; Parquet needs the package `pyarrow`.
 """
 
 import json
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from trafo.errors import InputError, MissingPackageError
-from trafo.tokenizer.reading.files import Reads, read_file
+from trafo.runtime.remote import RemotePath
+from trafo.tokenizer.reading.files import AnyPath, Reads, read_file
 
 Errors = Literal["strict", "replace"]
 
@@ -20,14 +20,14 @@ _ROWS_PER_BATCH = 1024  # few enough that long documents do not fill the memory
 class _Line(NamedTuple):
     """Where a record is; formatted only for an error message."""
 
-    path: Path
+    path: AnyPath
     number: int
 
     def __str__(self) -> str:
         return f"{self.path}, line {self.number}"
 
 
-def read_jsonl(path: Path, field: str, read_size: int, errors: Errors) -> Reads:
+def read_jsonl(path: AnyPath, field: str, read_size: int, errors: Errors) -> Reads:
     """The text of each line's object. Empty lines are skipped."""
     for number, (line, disk_bytes) in enumerate(_lines(path, read_size), start=1):
         if number == 1:
@@ -36,7 +36,7 @@ def read_jsonl(path: Path, field: str, read_size: int, errors: Errors) -> Reads:
             yield _line_text(line, field, _Line(path, number), errors), disk_bytes
 
 
-def _lines(path: Path, read_size: int) -> Reads:
+def _lines(path: AnyPath, read_size: int) -> Reads:
     unfinished: list[bytes] = []  # a line longer than a read, joined only once
     disk_bytes = 0
     for data, disk_bytes in read_file(path, read_size):
@@ -101,11 +101,11 @@ def _encode(text: str, where: _Line, errors: Errors) -> bytes:
         ) from error
 
 
-def read_parquet(path: Path, field: str) -> Reads:
+def read_parquet(path: AnyPath, size: int, field: str) -> Reads:
     """The text of each row. The share of rows done serves as the share of bytes read."""
     table = _open_parquet(path)
     _check_column(table, path, field)
-    num_rows, size = table.metadata.num_rows, path.stat().st_size
+    num_rows = table.metadata.num_rows
     row = 0
     # Taken as bytes: whether they are UTF-8 is checked when the chunk is read.
     for batch in table.iter_batches(batch_size=_ROWS_PER_BATCH, columns=[field]):
@@ -116,7 +116,7 @@ def read_parquet(path: Path, field: str) -> Reads:
             yield text, size * row // num_rows
 
 
-def _open_parquet(path: Path) -> Any:
+def _open_parquet(path: AnyPath) -> Any:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -127,12 +127,13 @@ def _open_parquet(path: Path) -> Any:
             hint="pip install 'trafo[parquet]'",
         ) from error
     try:
-        return pyarrow.parquet.ParquetFile(path)
+        source = path.open() if isinstance(path, RemotePath) else path
+        return pyarrow.parquet.ParquetFile(source)
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise InputError(f"is damaged or not Parquet: {error}", where=str(path)) from error
 
 
-def _check_column(table: Any, path: Path, field: str) -> None:
+def _check_column(table: Any, path: AnyPath, field: str) -> None:
     schema = table.schema_arrow
     if field not in schema.names:
         hint = f"its columns are {_names(schema.names)}"

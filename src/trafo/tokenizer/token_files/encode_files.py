@@ -9,6 +9,7 @@ import numpy as np
 
 from trafo.errors import InputError
 from trafo.runtime.progress import progress
+from trafo.runtime.remote import RemotePath, located
 from trafo.tokenizer.formats.spec import END_OF_TEXT
 from trafo.tokenizer.kernels.arrays import Int64s, Specials
 from trafo.tokenizer.kernels.bpe import NO_ID
@@ -16,7 +17,7 @@ from trafo.tokenizer.reading.chunks import Chunker, PlannedChunk
 from trafo.tokenizer.reading.inputs import Inputs, Paths, open_inputs
 from trafo.tokenizer.reading.records import Errors
 from trafo.tokenizer.reading.workers import checked_workers, map_in_order
-from trafo.tokenizer.token_files.token_file import TokenFile, Tokens, dtype_for
+from trafo.tokenizer.token_files.token_file import TokenFile, Tokens, dtype_for, send_token_file
 from trafo.tokenizer.token_files.writer import TokenWriter
 from trafo.tokenizer.tokenizer import SpecialPolicy, Tokenizer
 
@@ -39,7 +40,8 @@ def encode_files(
     A document is a record of JSON lines or Parquet, a text file, or the text up to an
     `<|endoftext|>` in it; `end_of_document` names a special token to write after each record and
     file. If `out` is there already, made from the same input in the same way, nothing is
-    done; if an earlier run was killed, it is finished.
+    done; if an earlier run was killed, it is finished. If `out` is a URL, the file is made in the
+    cache folder and sent when it is finished; the copy stays there.
     """
     inputs = open_inputs(inputs, field, errors)
     made_from = {
@@ -49,7 +51,9 @@ def encode_files(
     }
     workers = checked_workers(num_workers)
     encoder = ChunkEncoder(tokenizer, inputs, special, end_of_document)
-    with TokenWriter(Path(out), tokenizer.hash, tokenizer.vocab_size, made_from) as writer:
+    place = located(out)
+    path = place if isinstance(place, Path) else place.local_copy
+    with TokenWriter(path, tokenizer.hash, tokenizer.vocab_size, made_from) as writer:
         if not writer.is_finished:
             with progress("encoding", total=inputs.size, unit="MB", scale=1e6) as bar:
                 bar.advance(encoder.chunker.disk_bytes_before(writer.position))
@@ -58,7 +62,9 @@ def encode_files(
                     writer.write(*encoded[:3], encoded.plan.next)
                     bar.advance(encoded.plan.disk_bytes)
             writer.finish()
-    return TokenFile.open(out)
+    if isinstance(place, RemotePath):
+        send_token_file(path, place)
+    return TokenFile.open(path)
 
 
 class EncodedChunk(NamedTuple):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from trafo.errors import FormatError, InputError
 from trafo.runtime.atomic import atomic_write, storage_errors
+from trafo.runtime.remote import RemotePath, located
 
 Tokens = NDArray[np.uint16] | NDArray[np.uint32]
 
@@ -41,6 +42,41 @@ class Manifest:
     documents_checksum: int
     """CRC-32 of where documents end"""
     made_from: dict[str, Any] = field(default_factory=dict)
+
+
+def fetch_token_file(place: str | Path) -> Path:
+    """Where on this machine a token file is; of one that is elsewhere, a copy of it."""
+    path = located(place)
+    if isinstance(path, Path):
+        return path
+    copy, remote_manifest = path.local_copy, RemotePath(f"{path}.json")
+    if not remote_manifest.exists():
+        raise InputError(
+            "no such token file, or not finished: it has no manifest",
+            where=str(path),
+            hint="make it with `trafo tokenizer encode`",
+        )
+    if not is_up_to_date(copy, path):
+        manifest_path(copy).unlink(missing_ok=True)
+        path.fetch(copy)
+        RemotePath(f"{path}.documents").fetch(documents_path(copy))
+        remote_manifest.fetch(manifest_path(copy))
+    return copy
+
+
+def send_token_file(copy: Path, to: RemotePath) -> None:
+    """Send a finished token file, the manifest last, unless it is there already."""
+    if not is_up_to_date(copy, to):
+        RemotePath(f"{to}.json").remove()  # of an older file
+        to.send(copy)
+        RemotePath(f"{to}.documents").send(documents_path(copy))
+        RemotePath(f"{to}.json").send(manifest_path(copy))
+
+
+def is_up_to_date(copy: Path, path: RemotePath) -> bool:
+    """Whether the copy and the remote file have the same manifest, which has their checksums."""
+    here, there = manifest_path(copy), RemotePath(f"{path}.json")
+    return here.exists() and there.exists() and here.read_bytes() == there.read_bytes()
 
 
 def manifest_path(path: Path) -> Path:
@@ -69,8 +105,11 @@ class TokenFile:
 
     @classmethod
     def open(cls, path: str | Path, tokenizer_hash: str | None = None) -> TokenFile:
-        """Open a file and check its size; with a hash, refuse one of another tokenizer."""
-        path = Path(path)
+        """Open a file and check its size; with a hash, refuse one of another tokenizer.
+
+        Of a URL, a copy on this machine, fetched unless it is there already.
+        """
+        path = fetch_token_file(path)
         manifest = read_manifest(path)
         ids = _map(path, manifest.dtype, manifest.num_tokens)
         ends = _map(documents_path(path), "uint64", manifest.num_documents)
