@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,6 +90,14 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """English and Python: the source of two modules, 150 kB."""
+    path = tmp_path_factory.mktemp("text") / "sources.txt"
+    path.write_text(inspect.getsource(textwrap) + inspect.getsource(inspect))
+    return path
+
+
+@pytest.fixture(scope="session")
 def tokenizer(corpus: Path) -> Tokenizer:
     """400 tokens, trained on the corpus."""
     from trafo.tokenizer import Tokenizer, train_bpe
@@ -124,7 +135,7 @@ def agree() -> Callable[..., None]:
     return check
 
 
-_CHROMIUM = Path("/usr/bin/chromium")
+_CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-background-networking "
     "--disable-component-update --disable-sync --no-first-run"
@@ -140,7 +151,7 @@ def browser() -> Iterator[Browser]:
     """
     playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
     with playwright.sync_playwright() as running:
-        own = str(_CHROMIUM) if _CHROMIUM.exists() else None
+        own = next(filter(None, map(shutil.which, _CHROMIUM)), None)
         if own is None and not Path(running.chromium.executable_path).exists():
             pytest.skip("needs Chromium: `playwright install chromium`")
         browser = running.chromium.launch(executable_path=own, args=_FLAGS.split())

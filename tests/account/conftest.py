@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.switches import ONE_SWITCH_EACH
 
 from trafo.models import EncoderDecoderConfig, GPT2Config, RecurrentConfig, TransformerLMConfig
 
@@ -15,18 +16,7 @@ LM_SHAPE: dict[str, Any] = {
     "d_ff": 56,
 }
 LM_SWITCHES: list[dict[str, Any]] = [
-    {},
-    {"norm_placement": "post"},
-    {"norm_placement": "none"},
-    {"norm": "layernorm"},
-    {"positions": "none"},
-    {"positions": "sinusoidal"},
-    {"positions": "learned"},
-    {"feed_forward": "silu"},
-    {"feed_forward": "gelu"},
-    {"feed_forward": "relu"},
-    {"feed_forward": "relu2"},
-    {"tied_head": True},
+    *ONE_SWITCH_EACH,
     {"num_kv_heads": 2},
     {"qk_norm": True, "num_kv_heads": 1},
     {"qkv_bias": True, "head_size": 10, "num_kv_heads": 2},

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.shared import shared
 
 from trafo.checkpoint.convert import load_ctranslate2
 from trafo.checkpoint.convert.ctranslate2 import opennmt_positions
@@ -12,7 +13,6 @@ from trafo.errors import FormatError
 from trafo.generate.beam import beam_search_all
 from trafo.generate.beam_config import BeamConfig
 
-AREN = Path(__file__).parents[2].parent / "shared" / "data" / "aren"
 D, D_FF, SOURCE_VOCAB, VOCAB = 16, 24, 7, 9
 
 
@@ -93,12 +93,11 @@ def test_what_is_not_such_a_file_is_refused(tmp_path, variables):
         load_ctranslate2(path)
 
 
-@pytest.mark.skipif(not AREN.is_dir(), reason="the shared data is not here")
 def test_a_trained_model_writes_what_ctranslate2_writes():
     """The translations and scores that came with the model."""
-    model = load_ctranslate2(AREN / "model.bin")
+    model = load_ctranslate2(shared("aren/model.bin"))
     letters, latin = (
-        (AREN / f"{side}_vocabulary.txt").read_text(encoding="utf-8").split("\n")
+        shared(f"aren/{side}_vocabulary.txt").read_text(encoding="utf-8").split("\n")
         for side in ("source", "target")
     )
     sources = [[letters.index(letter) for letter in name] for name in ("آتزمون", "آزا")]

@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from tests.weights import shake
 
 from trafo.checkpoint.convert import load_gguf, save_gguf
 from trafo.checkpoint.convert.gguf_tensors import to_gguf_state
@@ -26,16 +27,7 @@ def small_gpt2(**switches):
     config = GPT2Config(
         vocab_size=260, context_length=32, d_model=32, num_layers=2, num_heads=4, **switches
     )
-    return shaken(GPT2(config))
-
-
-def shaken(model):
-    """Gains and biases other than 1 and 0, so that none can be forgotten."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 1:
-                parameter.add_(0.3 * torch.randn_like(parameter))
-    return model
+    return shake(GPT2(config))
 
 
 MODELS = {
@@ -44,8 +36,8 @@ MODELS = {
     "llama-own-head": lambda: lm(head_size=12),
     "llama-linear": lambda: lm(rope_scaling="linear", rope_factor=2.5),
     "llama-3.1": lambda: lm(rope_scaling="llama3", rope_factor=4.0, rope_original_context=16),
-    "qwen2": lambda: shaken(lm(qkv_bias=True)),
-    "qwen3": lambda: shaken(lm(qk_norm=True, head_size=12, norm_eps=1e-3)),
+    "qwen2": lambda: shake(lm(qkv_bias=True)),
+    "qwen3": lambda: shake(lm(qk_norm=True, head_size=12, norm_eps=1e-3)),
     "gpt2": small_gpt2,
     "gpt2-untied": lambda: small_gpt2(tied_head=False),
 }

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.weights import shake
 
 from trafo.checkpoint.convert import load_hugging_face, save_hugging_face
 from trafo.errors import ConfigError, FormatError, InputError, StorageError
@@ -26,15 +27,6 @@ GPT2_SHAPE = GPT2Config(vocab_size=101, context_length=40, d_model=48, num_layer
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
-
-
-def shake(model):
-    """Gains and biases other than 1 and 0, so that none can be forgotten."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 1:
-                parameter.add_(0.3 * torch.randn_like(parameter))
-    return model.eval()
 
 
 def llama(kv_heads, tied=False):
@@ -204,7 +196,7 @@ def test_what_llama_cannot_express_is_refused(tmp_path, switch):
         ({"num_hidden_layers": 10**12}, "layers, but only 30 tensors"),
         ({"num_hidden_layers": "three"}, "does not describe a model"),
         ({"vocab_size": 102}, r"token_embeddings.weight is \(101, 48\), not \(102, 48\)"),
-        ({"vocab_size": 2**60}, "does not fit|make no model"),
+        ({"vocab_size": 2**60}, "does not fit|do not make a model"),
         ({"max_position_embeddings": 2**50}, "a context of"),
         ({"vocab_size": "many"}, "does not describe a model"),
         ({"rms_norm_eps": "small"}, "does not describe a model"),

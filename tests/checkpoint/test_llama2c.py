@@ -1,18 +1,15 @@
 """A trained model in llama2.c's format, and the text that llama2.c prints with it."""
 
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.shared import shared
 
 from trafo.checkpoint.convert import load_llama2c
 from trafo.errors import FormatError
 from trafo.fast import accelerate
-
-STORIES = Path(__file__).parents[2].parent / "shared" / "data" / "stories260K"
-needs_stories = pytest.mark.skipif(not STORIES.is_dir(), reason="the shared data is not here")
 
 
 def read_pieces(path):
@@ -37,23 +34,21 @@ def to_bytes(ids, pieces):
     return text
 
 
-@needs_stories
 @torch.no_grad()
 @pytest.mark.parametrize("speed", [lambda model: model, accelerate])
 def test_greedy_story_is_the_known_one_byte_for_byte(speed):
-    model = speed(load_llama2c(STORIES / "stories260K.bin"))
+    model = speed(load_llama2c(shared("stories260K/stories260K.bin")))
     cache = model.make_cache(1)
     ids = [1]
     for _ in range(200):
         ids.append(int(model(torch.tensor([ids[-1:]]), cache=cache)[0, -1].argmax()))
-    text = to_bytes(ids[1:], read_pieces(STORIES / "tok512.bin"))
-    assert text == (STORIES / "expected_greedy.txt").read_bytes()
+    text = to_bytes(ids[1:], read_pieces(shared("stories260K/tok512.bin")))
+    assert text == shared("stories260K/expected_greedy.txt").read_bytes()
 
 
-@needs_stories
 @torch.no_grad()
 def test_story_without_a_cache_is_the_same():
-    model = load_llama2c(STORIES / "stories260K.bin")
+    model = load_llama2c(shared("stories260K/stories260K.bin"))
     cached, cache = [1], model.make_cache(1)
     for _ in range(60):
         cached.append(int(model(torch.tensor([cached[-1:]]), cache=cache)[0, -1].argmax()))

@@ -3,20 +3,19 @@
 import math
 import random
 import re
-from pathlib import Path
 
 import pytest
 import sacrebleu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sacrebleu.significance import PairedTest
+from tests.shared import shared
 
 from trafo.errors import InputError
 from trafo.evaluate.bleu import Bleu, words_13a
 from trafo.evaluate.chrf import Chrf
 from trafo.evaluate.corpus import corpus_score, paired_bootstrap
 
-MULTI30K = Path(__file__).parents[2].parent / "shared" / "data" / "multi30k"
 SENTENCES = st.text(
     st.sampled_from("abAB 019.,-–!?'\"&;:<>()[]{}/@|~_äßÉ…。\t\u00a0")
     | st.characters(codec="utf-8"),
@@ -25,7 +24,7 @@ SENTENCES = st.text(
 
 
 def lines(name):
-    return (MULTI30K / name).read_text(encoding="utf-8").splitlines()
+    return shared(f"multi30k/{name}").read_text(encoding="utf-8").splitlines()
 
 
 def perturbed(sentences, seed):
@@ -109,7 +108,6 @@ def test_generated_text(rows, num_references, lowercase, tokenize):
     )
 
 
-@pytest.mark.skipif(not MULTI30K.is_dir(), reason="needs ../shared/data/multi30k")
 @pytest.mark.parametrize("language", ["en", "de", "fr"])
 def test_multi30k(language):
     references = lines(f"test_2016_flickr.{language}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,13 +11,6 @@ import pytest
 from trafo.experiment.spec import Experiment, make_experiment
 
 MakeExperiment = Callable[..., Experiment]
-
-
-@pytest.fixture(scope="session")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("text") / "sources.txt"
-    path.write_text(inspect.getsource(textwrap) + inspect.getsource(inspect))
-    return path
 
 
 @pytest.fixture(scope="session")

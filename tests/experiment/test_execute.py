@@ -199,7 +199,7 @@ def test_a_killed_experiment_goes_on_where_it_was(base: dict[str, Any], tmp_path
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:  # its worker saves and ends
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if "is being written by another run" not in done.stderr:
+        if "is being written by another process" not in done.stderr:
             break
     assert done.returncode == 0, done.stderr
     assert "1 of 2 runs are done already" in done.stderr

@@ -11,7 +11,6 @@ from typing import Any
 import pandas
 import pytest
 from scipy import stats
-from tests.browser import browser  # noqa: F401
 from tests.experiment.conftest import MakeExperiment
 
 from trafo.experiment.plan import PlannedRun, plan_runs
@@ -140,7 +139,7 @@ def test_other_vocabularies_are_compared_in_bits_per_byte(
 
 def test_the_page_works_in_a_browser_without_a_network(
     done: tuple[Experiment, list[PlannedRun], Path],
-    browser: Any,  # noqa: F811
+    browser: Any,
 ) -> None:
     *_, folder = done
     page = browser.new_page()

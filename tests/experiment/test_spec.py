@@ -77,7 +77,7 @@ def test_dotted_and_nested_keys_are_the_same(tree: dict[str, Any]) -> None:
         ({"base": {"steps": "many"}}, "steps: expected int, got 'many'"),
         ({"base": 3}, "base: expected keys below it, got 3"),
         ({"seeds": 0}, "seeds is 0; give how many, or a list such as [0, 1, 2]"),
-        ({"seeds": [1, 1]}, "seeds is [1, 1]; a seed stands there twice"),
+        ({"seeds": [1, 1]}, "seeds is [1, 1]; a seed is listed twice"),
         ({"equal": "flop"}, "equal is 'flop'; did you mean flops?"),
         ({"equal": "wall-clock"}, "equal: wall-clock without base.budget"),
         ({"base": {"budget": "9s"}}, "equal: steps, but base.budget is 9s"),

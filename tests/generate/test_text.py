@@ -1,12 +1,12 @@
 """Text in, text out: streaming, stop strings, ends, characters of many bytes."""
 
 import struct
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.shared import shared
 
 from trafo.checkpoint.model_tokenizer import Markers, ModelTokenizer
 from trafo.errors import ConfigError, InputError
@@ -15,7 +15,6 @@ from trafo.generate.complete import encode_prompt
 from trafo.generate.text_stream import TextStream
 from trafo.tokenizer import Tokenizer
 
-STORIES = Path(__file__).parents[2].parent / "shared" / "data" / "stories260K"
 BYTES = {i: bytes([i]) for i in range(256)}
 
 
@@ -217,16 +216,15 @@ def test_a_stream_given_up_leaves_the_model_as_it_was(tiny, bytes_tokenizer):
     assert model.training
 
 
-@pytest.mark.skipif(not STORIES.is_dir(), reason="the shared data is not here")
 def test_a_trained_model_tells_the_known_story():
     from trafo.checkpoint.convert import load_llama2c
 
-    model = load_llama2c(STORIES / "stories260K.bin")
+    model = load_llama2c(shared("stories260K/stories260K.bin"))
     config = GenerationConfig(temperature=0.0, max_new_tokens=200)
     (done,) = generate_ids(model, [[1]], config)
-    text = "".join(run(TextStream(llama2c_vocab(STORIES / "tok512.bin")), done.ids))
+    text = "".join(run(TextStream(llama2c_vocab(shared("stories260K/tok512.bin"))), done.ids))
     # llama2.c leaves out the space after the start token
-    assert text.removeprefix(" ") == (STORIES / "expected_greedy.txt").read_text()
+    assert text.removeprefix(" ") == shared("stories260K/expected_greedy.txt").read_text()
 
 
 def llama2c_vocab(path):

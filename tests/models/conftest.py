@@ -3,12 +3,9 @@
 from pathlib import Path
 
 import pytest
-
-SHARED_DATA = Path(__file__).parents[2].parent / "shared" / "data"
+from tests.shared import shared
 
 
 @pytest.fixture
 def shared_data() -> Path:
-    if not SHARED_DATA.is_dir():
-        pytest.skip("the shared data is not on this machine")
-    return SHARED_DATA
+    return shared("")

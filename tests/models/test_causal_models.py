@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from tests.switches import ONE_SWITCH_EACH
 
 from trafo.errors import ConfigError, InputError
 from trafo.fast import accelerate
@@ -26,18 +27,7 @@ SHAPE = {
     "d_ff": 24,
 }
 SWITCHES = [
-    {},
-    {"norm_placement": "post"},
-    {"norm_placement": "none"},
-    {"norm": "layernorm"},
-    {"positions": "none"},
-    {"positions": "sinusoidal"},
-    {"positions": "learned"},
-    {"feed_forward": "silu"},
-    {"feed_forward": "gelu"},
-    {"feed_forward": "relu"},
-    {"feed_forward": "relu2"},
-    {"tied_head": True},
+    *ONE_SWITCH_EACH,
     {"num_kv_heads": 1},
     {"num_kv_heads": 2, "qk_norm": True},
     {"head_size": 6, "qkv_bias": True},

@@ -17,7 +17,8 @@ from trafo.tokenizer.tokenizer import Tokenizer
 if not Path("/proc/self/status").exists():
     pytest.skip("the size of the address space is read from /proc", allow_module_level=True)
 
-DATA = Path(__file__).parents[2].parent / "shared" / "data"
+from tests.shared import shared
+
 END = "<|endoftext|>"
 SIZE = 5_000_000
 
@@ -126,10 +127,8 @@ def test_five_megabytes(small: tuple[Path, Path, str], way: str) -> None:
 @WAYS
 def test_stories_with_gpt2s_vocabulary(tmp_path: Path, way: str) -> None:
     tiktoken = pytest.importorskip("tiktoken")
-    stories = DATA / "text" / "tinystories.txt"
-    if not (DATA / "gpt2").exists() or not stories.exists():
-        pytest.skip("the shared data is not on this machine")
-    ours = Tokenizer.from_files(DATA / "gpt2/vocab.json", DATA / "gpt2/merges.txt", [END])
+    stories = shared("text/tinystories.txt")
+    ours = Tokenizer.from_files(shared("gpt2/vocab.json"), shared("gpt2/merges.txt"), [END])
     ours.save(tmp_path / "tokenizer")
     ranks = {token: i for i, token in ours.vocab.items() if token != END.encode()}
     theirs = tiktoken.Encoding(

@@ -2,14 +2,13 @@
 
 import json
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.tokenizer.killing import drive_program
 
 from trafo.tokenizer.counting import file_counter as count_files
 from trafo.tokenizer.counting.store import CountStore
@@ -22,8 +21,9 @@ SLOW = pytest.mark.slow
 
 # One process that has everything loaded forks one child for each run: so a run begins at once.
 DRIVER = """
-import json, os, random, signal, sys, threading, time
+import json, os, random, signal, sys, time
 from pathlib import Path
+from tests.tokenizer.killing import die_at, in_child, status_of
 from trafo.tokenizer.counting import file_counter as count_files, store as count_store
 from trafo.tokenizer.train import train_bpe
 
@@ -45,27 +45,16 @@ def note_start(path):
         return run(counter, *args)
     count_files.FileCounter.run = noting
 
-def in_child(prepare=lambda: None):
-    # A process that trains.
-    (folder / "start").write_text("-1")  # if nothing at all is read
-    child = os.fork()
-    if child == 0:
-        signal.alarm(60)  # outlives nobody
-        try:
-            note_start(folder / "start")
-            prepare()
-            _, merges = train_bpe(
-                folder / "in", 400, ["<|endoftext|>"], work_dir=folder / "work", **options
-            )
-            (folder / "merges").write_text(json.dumps([[a.hex(), b.hex()] for a, b in merges]))
-            os._exit(0)
-        except BaseException as error:
-            print(repr(error), file=sys.stderr, flush=True)
-            os._exit(1)
-    return child
+def train():
+    note_start(folder / "start")
+    _, merges = train_bpe(
+        folder / "in", 400, ["<|endoftext|>"], work_dir=folder / "work", **options
+    )
+    (folder / "merges").write_text(json.dumps([[a.hex(), b.hex()] for a, b in merges]))
 
-def status_of(child):
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def training(prepare=lambda: None):
+    (folder / "start").write_text("-1")  # if nothing at all is read
+    return in_child(prepare, train)
 
 def start():
     return int((folder / "start").read_text())
@@ -75,56 +64,35 @@ def clean():
     for path in (folder / "work").glob("*"):
         path.unlink()
 
-def die_at(step):
-    # Count the calls that change something on disk, and die before or behind one.
-    calls = 0
-    lock = threading.Lock()
-    def counted(owner, name):
-        original = getattr(owner, name)
-        def call(*args, **kwargs):
-            nonlocal calls
-            with lock:
-                calls += 1
-                is_last = calls == step
-            if is_last and step % 2:
-                os.kill(os.getpid(), signal.SIGKILL)
-            result = original(*args, **kwargs)
-            if is_last:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return result
-        setattr(owner, name, call)
-    def prepare():
-        for owner, name in (
-            (os, "fsync"), (Path, "replace"), (Path, "unlink"), (Path, "mkdir"),
-            (count_store.CountStore, "_write_run"), (count_store.CountStore, "join_runs"),
-        ):
-            counted(owner, name)
-    return prepare
+CHANGES_THE_DISK = (
+    (os, "fsync"), (Path, "replace"), (Path, "unlink"), (Path, "mkdir"),
+    (count_store.CountStore, "_write_run"), (count_store.CountStore, "join_runs"),
+)
 
 results = []
 if mode == "steps":
     step = 1
     while True:
         clean()
-        status = status_of(in_child(die_at(step)))
+        status = status_of(training(die_at(step, CHANGES_THE_DISK)))
         if status == 0:
             break
         assert status == -signal.SIGKILL, status
-        assert status_of(in_child()) == 0
+        assert status_of(training()) == 0
         results.append((start(), (folder / "merges").read_text()))
         step += int(sys.argv[4])
 else:
     rng = random.Random(int(sys.argv[4]))
     began = time.monotonic()
-    assert status_of(in_child()) == 0
+    assert status_of(training()) == 0
     whole = time.monotonic() - began
     clean()
     for _ in range(5):
-        child = in_child()
+        child = training()
         time.sleep(rng.uniform(0.1, 0.5) * whole)
         os.kill(child, signal.SIGKILL)
         results.append((start(), "" if status_of(child) else (folder / "merges").read_text()))
-    assert status_of(in_child()) == 0
+    assert status_of(training()) == 0
     results.append((start(), (folder / "merges").read_text()))
 print(json.dumps(results))
 """
@@ -132,15 +100,7 @@ print(json.dumps(results))
 
 def drive(mode: str, folder: Path, number: int, **options: Any) -> list[tuple[int, list[Any]]]:
     """Run the driver; for each run: where reading began, and the merges if it came to an end."""
-    run = subprocess.run(
-        [sys.executable, "-c", DRIVER, mode, str(folder), json.dumps(options), str(number)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    results = json.loads(run.stdout)
+    results = drive_program(DRIVER, mode, str(folder), json.dumps(options), str(number))
     return [(start, json.loads(merges) if merges else []) for start, merges in results]
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import random
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,12 +18,14 @@ from trafo.train.config import CheckpointConfig, MachineConfig, TrainConfig, Wat
 
 MakeConfig = Callable[..., TrainConfig]
 
-
-@pytest.fixture(scope="session")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("text") / "sources.txt"
-    path.write_text(inspect.getsource(textwrap) + inspect.getsource(inspect))
-    return path
+# On one thread: where cores are busy, two wait for each other most of the time.
+_SETTINGS: dict[str, Any] = {
+    "steps": 12,
+    "optimizer": OptimizerConfig(lr=3e-3),
+    "watch": WatchConfig(log_every=1, evaluate_every=4, sample_every=0, tensorboard=False),
+    "checkpoint": CheckpointConfig(every=3),
+    "machine": MachineConfig(threads=1, peak_flops=1e11),
+}
 
 
 @pytest.fixture(scope="session")
@@ -35,25 +35,18 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def make_config(text: Path, cache: Path, tmp_path: Path) -> MakeConfig:
-    """A tiny config; keywords replace parts of it, `model__dropout=0.1` inside a branch.
-
-    On one thread: where cores are busy, two wait for each other most of the time.
-    """
+    """A tiny config; keywords replace parts of it, `model__dropout=0.1` inside a branch."""
 
     def make(out: str = "run", **changes: Any) -> TrainConfig:
         config = TrainConfig(
             text=(str(text),),
             out=tmp_path / out,
-            steps=12,
             batch_size=4,
             model=TransformerLMConfig(
                 vocab_size=300, context_length=16, d_model=16, num_layers=2, num_heads=2
             ),
             data=DataConfig(cache=cache),
-            optimizer=OptimizerConfig(lr=3e-3),
-            watch=WatchConfig(log_every=1, evaluate_every=4, sample_every=0, tensorboard=False),
-            checkpoint=CheckpointConfig(every=3),
-            machine=MachineConfig(threads=1, peak_flops=1e11),
+            **_SETTINGS,
         )
         return changed(config, changes)
 
@@ -83,7 +76,6 @@ def make_pairs_config(pairs: tuple[str, str], cache: Path, tmp_path: Path) -> Ma
         config = TrainConfig(
             pairs=pairs,
             out=tmp_path / out,
-            steps=12,
             architecture="encoder-decoder",
             label_smoothing=0.1,
             encoder_decoder=EncoderDecoderConfig(
@@ -102,10 +94,7 @@ def make_pairs_config(pairs: tuple[str, str], cache: Path, tmp_path: Path) -> Ma
             ),
             translation=TranslationConfig(batch_tokens=100),
             data=DataConfig(cache=cache),
-            optimizer=OptimizerConfig(lr=3e-3),
-            watch=WatchConfig(log_every=1, evaluate_every=4, sample_every=0, tensorboard=False),
-            checkpoint=CheckpointConfig(every=3),
-            machine=MachineConfig(threads=1, peak_flops=1e11),
+            **_SETTINGS,
         )
         return changed(config, changes)
 

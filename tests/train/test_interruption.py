@@ -17,7 +17,7 @@ from trafo.checkpoint.store import CheckpointStore
 from trafo.cli.main import main
 from trafo.config import to_yaml
 from trafo.train import start
-from trafo.train.loop import interruptions
+from trafo.train.interruption import interruptions
 from trafo.train.metrics import read_metrics
 
 TRAFO = [sys.executable, "-m", "trafo"]

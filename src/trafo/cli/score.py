@@ -32,7 +32,7 @@ class Options:
     references: References
     """one or more reference translations, aligned with it line by line"""
     lowercase: bool = False
-    """ignore upper and lower case"""
+    """ignore case"""
     tokenize: Tokenization = "13a"
     """tokenization for BLEU: 13a, the standard of WMT, or none if the text is tokenized"""
     compare: OptionalPath = None

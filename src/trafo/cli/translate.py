@@ -36,7 +36,7 @@ class Options(BeamConfig):
     out: OptionalPath = None
     """file for the translations; None: standard output"""
     threads: Threads = None
-    """CPU threads; None: as many as are fastest, found by timing the work, changed when it pays"""
+    """CPU threads; None: the fastest number, found by timing the work"""
     best: bool = False
     """use the checkpoint with the lowest validation loss instead of the newest"""
     json: bool = False

@@ -1,6 +1,6 @@
-"""Experiments: one file describes arms, sweeps and seeds; out come runs, and what they show.
+"""Experiments: one file describes arms, sweeps and seeds; the result is runs and a report.
 
-Read spec (what a file says), plan (its runs), execute and worker (how they are made), statistics,
+Read spec (what a file says), plan (its runs), execute and worker (how they run), statistics,
 summary, and report. The package can be called: `trafo.experiment("question.yaml", "text.txt")` does
 what `trafo experiment` does.
 """

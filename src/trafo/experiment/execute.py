@@ -1,7 +1,7 @@
-"""Make the runs of an experiment, several at a time, each in a process with its own threads.
+"""Run the trainings of an experiment, several at a time, each in a process with its own threads.
 
 Killed and started again, finished runs stay and interrupted ones resume. A run that fails does not
-stop the others; it is told at the end, and tried again the next time.
+stop the others; it is reported at the end, and tried again the next time.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Display(Protocol):
     """Shows how far the runs are."""
 
     def update(self, active: Sequence[PlannedRun]) -> None:
-        """Called a few times a second, with the runs that are being made."""
+        """Called a few times a second, with the runs in progress."""
 
     def ended(self, run: PlannedRun, problem: str | None) -> None:
         """A run has ended, with its result or with a problem."""
 
 
 class Worker:
-    """A process that makes runs, one at a time; see `worker.py`."""
+    """A process that trains one run at a time; see `worker.py`."""
 
     def __init__(self, threads: int) -> None:
         self.run: PlannedRun | None = None
@@ -73,7 +73,7 @@ class Worker:
             self._process.stdin.flush()
 
     def ended(self) -> str | None:
-        """How the run has ended: "" if well, else what went wrong; None while it is being made."""
+        """How the run has ended: "" if well, else what went wrong; None while it is in progress."""
         assert self._process.stdout is not None
         if not select.select([self._process.stdout], [], [], 0)[0]:
             return None
@@ -83,7 +83,7 @@ class Worker:
         answer = json.loads(line)
         code, said = answer["code"], answer["said"]
         if code < 0:
-            return f"killed by {signal.Signals(-code).name}, perhaps for lack of memory"
+            return f"killed by {signal.Signals(-code).name}, perhaps out of memory"
         return str(said) or (f"exit code {code}" if code else "")
 
     @property
@@ -112,7 +112,7 @@ class Worker:
 
 @dataclass
 class Executor:
-    """Makes runs, `jobs` at a time with `threads` each."""
+    """Trains the runs, `jobs` at a time with `threads` each."""
 
     jobs: int
     threads: int
@@ -120,7 +120,7 @@ class Executor:
     problems: list[str] = field(default_factory=list)
 
     def make(self, runs: Sequence[PlannedRun], pause_at: dict[str, int] | None = None) -> None:
-        """Make those that are not done; with `pause_at`, up to a step."""
+        """Train those that are not done; with `pause_at`, up to a step."""
         waiting = deque(run for run in runs if read_result(run.folder) is None)
         workers: list[Worker] = []
         with _interruptible():
@@ -197,7 +197,7 @@ def prepare_data(runs: Sequence[PlannedRun]) -> None:
 
 
 def _data_of(config: TrainConfig) -> tuple[object, ...]:
-    """What decides on tokenizer and token file."""
+    """The settings that determine tokenizer and token file."""
     data: DataConfig = config.data
     sources = (config.text, config.pairs, config.validation, data)
     if config.translates:

@@ -1,4 +1,4 @@
-"""A scaling law put to the test: predict a run of several times the FLOPs, make it, compare."""
+"""Test a scaling law: predict a run of several times the FLOPs, train it, compare."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CURVES = 5
 
 
 def law_parameters(config: TrainConfig) -> int:
-    """The N of the law: parameters without an embedding table that is not the head."""
+    """N in the law: parameters without the embedding table, unless it is also the head."""
     model = config.language_model
     is_tied = getattr(model, "tied_head", True)
     return num_parameters(config) - (0 if is_tied else model.vocab_size * model.d_model)

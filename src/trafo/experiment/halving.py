@@ -1,7 +1,7 @@
-"""Successive halving: all arms and sweep points begin, and at each rung only the best go on.
+"""Successive halving: all arms and sweep points begin, and at each rung only the best continue.
 
 Jamieson and Talwalkar (2016). The learning rate follows the full number of steps, so a run that
-goes on is the run it would have been without the pause.
+continues is the run it would have been without the pause.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trafo.train.run import Run
 
 
 def make_with_halving(executor: Executor, runs: Sequence[PlannedRun], halving: Halving) -> None:
-    """Make the runs rung by rung; the first arm always goes on, it is the reference."""
+    """Train the runs rung by rung; the first arm always continues, it is the reference."""
     going = list(runs)
     for share in halving.at:
         rungs = {run.name: rung(run, share) for run in going}

@@ -77,7 +77,7 @@ class Watch:
         return f"{len(self._done)} of {len(self._runs)} runs done{time}"
 
     def seconds_left(self) -> float | None:
-        """From the work done so far in this session; None before any."""
+        """Estimated from the work done so far in this session; None before any."""
         done = self._work_done()
         if done <= self._before:
             return None

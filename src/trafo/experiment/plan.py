@@ -52,7 +52,7 @@ class PlannedRun:
 
 
 def plan_runs(experiment: Experiment, folder: Path) -> list[PlannedRun]:
-    """All runs, seed by seed; every setting that cannot be, in one error with a line for each."""
+    """All runs, seed by seed; all impossible settings in one error, a line for each."""
     problems = Problems()
     runs: list[PlannedRun] = []
     cells = [(arm, point) for arm in experiment.arms for point in _points(arm)]
@@ -142,7 +142,7 @@ def _changed(experiment: Experiment, arm: Arm, point: Point) -> TrainConfig:
 
 
 def _with_equal_amount(experiment: Experiment, config: TrainConfig) -> TrainConfig:
-    """As many steps as make the amount of the base config."""
+    """As many steps as it takes for the amount of the base config."""
     base = experiment.base
     if experiment.equal == "tokens":
         share = tokens_per_step(base) / tokens_per_step(config)

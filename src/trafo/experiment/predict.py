@@ -25,14 +25,17 @@ _TRIAL_SECONDS, _MOST_TRIALS = 0.5, 10
 _FORWARD_COST = 1 / 3  # of a training step
 _SENTENCE = 32  # tokens, about
 
+_SIZE_SETTINGS = ("batch_size", "accumulate", "context_length", "translation", "machine")
+_MODEL_SETTINGS = ("architecture", "model", "gpt2", "encoder_decoder", "recurrent")
+
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of one run."""
+    """Predicted cost of one run."""
 
     seconds: float
     memory: int
-    """peak, in bytes, above those of the program"""
+    """peak memory in bytes, without that of the program itself"""
 
 
 def predict(runs: Sequence[PlannedRun], threads: int) -> dict[str, Prediction]:
@@ -53,7 +56,7 @@ def predict(runs: Sequence[PlannedRun], threads: int) -> dict[str, Prediction]:
 
 
 def total_seconds(seconds: Sequence[float], jobs: int) -> float:
-    """Until all are done, `jobs` at a time, each begun when another ends."""
+    """Time until all are done, `jobs` at a time, each started when another ends."""
     ends = [0.0] * max(1, jobs)
     heapq.heapify(ends)
     for each in seconds:
@@ -62,20 +65,9 @@ def total_seconds(seconds: Sequence[float], jobs: int) -> float:
 
 
 def _kind(config: TrainConfig) -> TrainConfig:
-    """What decides on the cost of a step."""
-    return TrainConfig(
-        batch_size=config.batch_size,
-        accumulate=config.accumulate,
-        context_length=config.context_length,
-        architecture=config.architecture,
-        model=config.model,
-        gpt2=config.gpt2,
-        encoder_decoder=config.encoder_decoder,
-        recurrent=config.recurrent,
-        translation=config.translation,
-        optimizer=OptimizerConfig(name=config.optimizer.name),
-        machine=config.machine,
-    )
+    """The settings that determine the cost of a step."""
+    settings = {name: getattr(config, name) for name in (*_SIZE_SETTINGS, *_MODEL_SETTINGS)}
+    return TrainConfig(**settings, optimizer=OptimizerConfig(name=config.optimizer.name))
 
 
 def _workload(config: TrainConfig) -> Workload:

@@ -37,7 +37,7 @@ class Result:
     tokens_per_second: float | None = None
     """of the bare training step"""
     peak_memory: int = 0
-    """bytes above those of the program before the run"""
+    """peak memory in bytes, without that of the program before the run"""
 
     def save(self, folder: Path) -> None:
         """Write it into the folder of its run."""

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from trafo.config import with_values
-from trafo.errors import ConfigError, TrafoError, did_you_mean, require
+from trafo.errors import ConfigError, TrafoError, did_you_mean, require, require_at_least
 from trafo.experiment.tree import Tree, nested
 from trafo.train.config import TrainConfig
 
@@ -53,11 +53,11 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True)
 class Halving:
-    """Successive halving: at fractions of the steps, only the best go on."""
+    """Successive halving: at fractions of the steps, only the best continue."""
 
     at: tuple[float, ...] = (0.25, 0.5)
     keep: float = 0.5
-    """fraction of the arms and sweep points that go on, the best by validation loss"""
+    """fraction of the arms and sweep points that continue, the best by validation loss"""
 
     def __post_init__(self) -> None:
         fits = bool(self.at) and all(0 < share < 1 for share in self.at)
@@ -79,7 +79,7 @@ class Scaling:
 
     def __post_init__(self) -> None:
         require(self.factor > 1, f"scaling.factor is {self.factor}", "it must be above 1")
-        require(self.resamples >= 10, f"scaling.resamples is {self.resamples}", "10 at least")
+        require_at_least(10, **{"scaling.resamples": self.resamples})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class Experiment:
 
 
 class Problems:
-    """Errors are collected, so that all of them are told at once, one line each."""
+    """Collects errors, so that all of them are reported at once, one line each."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -199,7 +199,7 @@ def _arms(asked: Mapping[str, Any], where: str, problems: Problems) -> Iterator[
 
 def _arm(name: str, given: Tree, common: Sweep) -> Arm:
     match = given.get("match")
-    hint = "the one quantity that can be matched is parameters"
+    hint = "only parameters can be matched"
     require(match in (None, "parameters"), f"match is {match!r}", hint)
     width = str(given.get("width", Arm.width))
     return Arm(
@@ -248,7 +248,7 @@ def _seeds(given: object) -> tuple[int, ...]:
     is_list = isinstance(given, list | tuple) and given and all(isinstance(s, int) for s in given)
     require(bool(is_list), f"seeds is {given!r}", hint)
     assert isinstance(given, list | tuple)
-    require(len(set(given)) == len(given), f"seeds is {list(given)}", "a seed stands there twice")
+    require(len(set(given)) == len(given), f"seeds is {list(given)}", "a seed is listed twice")
     return tuple(given)
 
 

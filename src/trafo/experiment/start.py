@@ -1,4 +1,4 @@
-"""Run an experiment: plan, check, make the runs, report."""
+"""Run an experiment: plan, check, train, report."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def pinned(runs: Sequence[PlannedRun], threads: int) -> list[PlannedRun]:
 def make_runs(
     experiment: Experiment, folder: Path, jobs: int | None = None, *, quiet: bool = False
 ) -> list[PlannedRun]:
-    """Make all runs of the experiment that are not done yet; returns all of them."""
+    """Train all runs of the experiment that are not done yet; returns all of them."""
     runs = plan_runs(experiment, folder)
     refuse_other_runs(runs)
     prepare_data(runs)
@@ -129,7 +129,7 @@ class Findings:
 def run_experiment(
     experiment: Experiment, folder: Path, jobs: int | None = None, *, quiet: bool = False
 ) -> Findings:
-    """Make the runs that are not done yet, and write the report."""
+    """Train the runs that are not done yet, and write the report."""
     from trafo.experiment.extrapolate import Extrapolation, finished
     from trafo.experiment.report.write import write_report
 
@@ -149,7 +149,7 @@ def run_experiment(
 
 
 def _work(config: TrainConfig) -> float:
-    """What a run takes, relative to the others."""
+    """Work of a run, relative to the others."""
     if config.budget is not None:
         return parse_duration(config.budget)
     per_token = 1.0

@@ -2,7 +2,7 @@
 
 The mean of n numbers with sample standard deviation s lies within t * s / sqrt(n) of the true mean
 in 95 % of cases, where t is the 97.5 % quantile of Student's t with n - 1 degrees of freedom. With
-three seeds t is 4.3, with one there is no interval.
+three seeds t is 4.3, with one seed there is no interval.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A program: make runs of an experiment, one after the other, each in a process forked from here.
+"""A program: train runs of an experiment, one after the other, each in a process forked from here.
 
     python -m trafo.experiment.worker
 
@@ -32,7 +32,7 @@ from trafo.train.run import Run
 from trafo.train.start import resume, train
 
 _RISE = 1.0
-"""nats above the first loss, from which on a run counts as diverged"""
+"""nats above the first loss; a run whose loss is higher counts as diverged"""
 _RISEN_RECORDS = 3
 """records whose mean must have risen so far: one spike is not a divergence"""
 
@@ -138,7 +138,7 @@ def _load_what_runs_need() -> None:
 
 
 def _make_in_child(task: dict[str, Any], writing: int) -> int:
-    """Returns the exit code: 0 if the run is done or paused, 2 if it cannot be, 1 for a bug."""
+    """Returns the exit code: 0 if the run is done or paused, 2 for a user's error, 1 for a bug."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:

@@ -9,11 +9,11 @@ import math
 
 import torch
 from einops import rearrange
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as fused_attention
 
-from trafo.nn.attention import HeadsAttention, share_heads
+from trafo.nn.attention import HeadsAttention, Mask, Slots, share_heads
 from trafo.nn.masks import window_mask
 
 
@@ -25,8 +25,8 @@ class FusedAttention(HeadsAttention):
         q: Float[Tensor, "batch heads queries d_head"],
         k: Float[Tensor, "batch kv_heads keys d_head"],
         v: Float[Tensor, "batch kv_heads keys d_head"],
-        mask: Bool[Tensor, "#batch #heads #queries #keys"] | None = None,
-        slots: Int[Tensor, "batch queries"] | None = None,
+        mask: Mask = None,
+        slots: Slots = None,
     ) -> Float[Tensor, "batch heads queries d_head"]:
         """As `HeadsAttention.forward`, by the fused kernel."""
         if self.dropout.training and self.dropout.p > 0:

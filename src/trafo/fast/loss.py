@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from trafo.fast.accelerate import is_accelerated
 from trafo.models import CausalLM, EncoderDecoder, RecurrentEncoderDecoder
+from trafo.nn.precision import at_least_float32
 from trafo.optim.loss import check_smoothing, counted_targets, cross_entropy
 
 Model = CausalLM | EncoderDecoder | RecurrentEncoderDecoder
@@ -133,7 +134,7 @@ def _loss_and_gradient(
     smoothing: float,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "rows vocab"]]:
     """Summed loss and d loss / d logits = softmax(x) - (1 - e) onehot(t) - e/C, in place."""
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    wide = at_least_float32(logits)
     shifted = wide.sub_(wide.amax(-1, keepdim=True))
     spread = (1.0 - smoothing) * shifted.gather(-1, targets[:, None])[:, 0]
     if smoothing:

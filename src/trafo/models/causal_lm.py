@@ -3,13 +3,14 @@
 A model says which parts it is made of (`transformer_lm.py`, `gpt2.py`); this says how they run.
 """
 
+from functools import partial
+
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import Module, ModuleList
 
 from trafo.models.validate import require_fits_context
 from trafo.nn import (
-    CacheStep,
     Dropout,
     Embedding,
     KVCache,
@@ -50,15 +51,9 @@ class TransformerBlock(Module):
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "batch seq d_model"]:
         """Self-attention, then feed-forward; `cache` is this layer's part of the KV cache."""
-
-        def attend(h: Tensor) -> Tensor:
-            return self.dropout(self.attn(h, token_positions, cache=cache))  # type: ignore[no-any-return]
-
-        def feed_forward(h: Tensor) -> Tensor:
-            return self.dropout(self.ffn(h))  # type: ignore[no-any-return]
-
-        x = residual(x, attend, self.ln1, self.norm_placement)
-        return residual(x, feed_forward, self.ln2, self.norm_placement)
+        attend = partial(self.attn, token_positions=token_positions, cache=cache)
+        x = residual(x, lambda h: self.dropout(attend(h)), self.ln1, self.norm_placement)
+        return residual(x, lambda h: self.dropout(self.ffn(h)), self.ln2, self.norm_placement)
 
 
 class CausalLM(Module):
@@ -109,12 +104,19 @@ class CausalLM(Module):
     ) -> Float[Tensor, "batch seq d_model"]:
         """Final hidden states: for losses in chunks, last-token logits, sentence vectors."""
         require_fits_context(ids, self.context_length)
-        if cache is None:
-            return self._run(ids, None)
-        step = cache.begin(ids.shape[1], lengths)
-        states = self._run(ids, step)
-        step.finish()
-        return states
+        step = None if cache is None else cache.begin(ids.shape[1], lengths)
+        positions = None if step is None else step.positions
+        x: Tensor = self.token_embeddings(ids)
+        if self.ln_embeddings is not None:
+            x = self.ln_embeddings(x)
+        if self.position_embeddings is not None:
+            x = self.position_embeddings(x, positions)
+        x = self.dropout(x)
+        for index, layer in enumerate(self.layers):
+            x = layer(x, positions, cache=None if step is None else step.layer(index))
+        if step is not None:
+            step.finish()
+        return x if self.ln_final is None else self.ln_final(x)
 
     def logits(self, states: Float[Tensor, "*lead d_model"]) -> Float[Tensor, "*lead vocab"]:
         """The output head, applied to any states."""
@@ -138,20 +140,3 @@ class CausalLM(Module):
             device=weight.device,
             dtype=weight.dtype,
         )
-
-    def _run(
-        self, ids: Int[Tensor, "batch seq"], step: CacheStep | None
-    ) -> Float[Tensor, "batch seq d_model"]:
-        positions = None if step is None else step.positions
-        x: Tensor = self.token_embeddings(ids)
-        if self.ln_embeddings is not None:
-            x = self.ln_embeddings(x)
-        if self.position_embeddings is not None:
-            x = self.position_embeddings(x, positions)
-        x = self.dropout(x)
-        for index, layer in enumerate(self.layers):
-            cache = None if step is None else step.layer(index)
-            x = layer(x, positions, cache=cache)
-        if self.ln_final is not None:
-            x = self.ln_final(x)
-        return x

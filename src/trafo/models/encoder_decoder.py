@@ -7,7 +7,6 @@ attending to what it wrote and, by cross-attention, to the encoded source.
 import math
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import Module, ModuleList
@@ -16,6 +15,7 @@ from trafo.models.encoder_decoder_config import EncoderDecoderConfig
 from trafo.models.encoder_decoder_layers import DecoderLayer, KeysValues, Parts
 from trafo.models.validate import require_fits_context
 from trafo.nn import Dropout, Embedding, KVCache, SinusoidalPositions, padding_mask
+from trafo.nn.precision import Device, Dtype
 
 
 class Memory(NamedTuple):
@@ -49,10 +49,7 @@ class EncoderDecoder(Module):
     """
 
     def __init__(
-        self,
-        config: EncoderDecoderConfig,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, config: EncoderDecoderConfig, device: Device = None, dtype: Dtype = None
     ) -> None:
         super().__init__()
         self.config = config

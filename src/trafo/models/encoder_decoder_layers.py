@@ -1,6 +1,5 @@
 """Encoder and decoder layers of the 2017 Transformer, and how their parts are made."""
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import Module
@@ -18,6 +17,7 @@ from trafo.nn import (
     NormPlacement,
     residual,
 )
+from trafo.nn.precision import Device, Dtype
 
 KeysValues = tuple[
     Float[Tensor, "batch heads source d_head"], Float[Tensor, "batch heads source d_head"]
@@ -100,12 +100,7 @@ class DecoderLayer(Module):
 class Parts:
     """Makes the parts of one model, all of the same shape."""
 
-    def __init__(
-        self,
-        config: EncoderDecoderConfig,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> None:
+    def __init__(self, config: EncoderDecoderConfig, device: Device, dtype: Dtype) -> None:
         self.config, self.device, self.dtype = config, device, dtype
 
     def embedding(self, vocab_size: int) -> Embedding:

@@ -7,8 +7,6 @@ tied to the embedding table.
 import math
 from dataclasses import dataclass
 
-import torch
-
 from trafo.errors import require
 from trafo.models.causal_lm import CausalLM, TransformerBlock
 from trafo.models.validate import require_positive
@@ -23,6 +21,7 @@ from trafo.nn import (
     truncated_normal_,
 )
 from trafo.nn.dropout import require_dropout
+from trafo.nn.precision import Device, Dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +76,7 @@ GPT2_PRESETS = {
 class GPT2(CausalLM):
     """ids (batch, seq) -> logits (batch, seq, vocab)."""
 
-    def __init__(
-        self,
-        config: GPT2Config,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, config: GPT2Config, device: Device = None, dtype: Dtype = None) -> None:
         d_model, eps = config.d_model, config.norm_eps
         super().__init__(
             token_embeddings=Embedding(config.vocab_size, d_model, device, dtype, std=0.02),
@@ -106,9 +100,7 @@ class GPT2(CausalLM):
                 truncated_normal_(parameter, std=std)
 
 
-def _block(
-    config: GPT2Config, device: torch.device | str | None, dtype: torch.dtype | None
-) -> TransformerBlock:
+def _block(config: GPT2Config, device: Device, dtype: Dtype) -> TransformerBlock:
     d_model, eps = config.d_model, config.norm_eps
     attn = MultiHeadSelfAttention(
         d_model,

@@ -16,6 +16,7 @@ from trafo.errors import require
 from trafo.models.validate import require_positive
 from trafo.nn import AdditiveAttention, Dropout, Embedding, GRUCell, Linear, length_mask, run_gru
 from trafo.nn.dropout import require_dropout
+from trafo.nn.precision import Device, Dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +77,7 @@ class RecurrentCache:
 class RecurrentEncoderDecoder(Module):
     """(source ids, target ids) -> logits for the token after each target position."""
 
-    def __init__(
-        self,
-        config: RecurrentConfig,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, config: RecurrentConfig, device: Device = None, dtype: Dtype = None) -> None:
         super().__init__()
         self.config = config
         d_model, d_hidden = config.d_model, config.d_hidden

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.nn import Module
 
 from trafo.errors import ConfigError, did_you_mean
@@ -13,6 +12,7 @@ from trafo.models.gpt2 import GPT2, GPT2_PRESETS, GPT2Config
 from trafo.models.recurrent import RecurrentConfig, RecurrentEncoderDecoder
 from trafo.models.transformer_lm import TransformerLM
 from trafo.models.transformer_lm_config import TransformerLMConfig
+from trafo.nn.precision import Device, Dtype
 
 ModelConfig = TransformerLMConfig | GPT2Config | EncoderDecoderConfig | RecurrentConfig
 
@@ -33,11 +33,7 @@ _MODELS: dict[type, Callable[..., Module]] = {
 }
 
 
-def build_model(
-    config: ModelConfig,
-    device: torch.device | str | None = None,
-    dtype: torch.dtype | None = None,
-) -> Module:
+def build_model(config: ModelConfig, device: Device = None, dtype: Dtype = None) -> Module:
     """The model that this config describes, with fresh weights."""
     return _MODELS[type(config)](config, device=device, dtype=dtype)
 

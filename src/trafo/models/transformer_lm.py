@@ -8,7 +8,6 @@ field, to see its effect.
 import dataclasses
 from typing import Any
 
-import torch
 from torch.nn import Module
 
 from trafo.models.causal_lm import CausalLM, TransformerBlock
@@ -26,6 +25,7 @@ from trafo.nn import (
     SwiGLU,
     truncated_normal_,
 )
+from trafo.nn.precision import Device, Dtype
 
 
 class TransformerLM(CausalLM):
@@ -40,8 +40,8 @@ class TransformerLM(CausalLM):
         num_heads: int,
         d_ff: int | None = None,
         rope_theta: float = 10_000.0,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        device: Device = None,
+        dtype: Dtype = None,
         **switches: Any,
     ) -> None:
         config = TransformerLMConfig(
@@ -80,16 +80,10 @@ class TransformerLM(CausalLM):
 
     @staticmethod
     def from_config(
-        config: TransformerLMConfig,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        config: TransformerLMConfig, device: Device = None, dtype: Dtype = None
     ) -> "TransformerLM":
         """Build the model that a config describes."""
         return TransformerLM(**dataclasses.asdict(config), device=device, dtype=dtype)
-
-
-Device = torch.device | str | None
-Dtype = torch.dtype | None
 
 
 def _rope(config: TransformerLMConfig, device: Device) -> RotaryPositionalEmbedding | None:

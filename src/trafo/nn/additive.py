@@ -12,18 +12,14 @@ from torch.nn import Module
 
 from trafo.nn.attention import masked_softmax, softmax, weighted_mean
 from trafo.nn.linear import Linear
+from trafo.nn.precision import Device, Dtype
 
 
 class AdditiveAttention(Module):
     """Attention with a learned comparison of queries (d_query) and keys (d_key)."""
 
     def __init__(
-        self,
-        d_query: int,
-        d_key: int,
-        d_hidden: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, d_query: int, d_key: int, d_hidden: int, device: Device = None, dtype: Dtype = None
     ) -> None:
         super().__init__()
         self.q_proj = Linear(d_query, d_hidden, device, dtype)

@@ -20,10 +20,12 @@ from trafo.nn.kv_cache import LayerCache
 from trafo.nn.linear import Linear
 from trafo.nn.masks import window_mask
 from trafo.nn.norm import RMSNorm
-from trafo.nn.precision import at_least_float32
+from trafo.nn.precision import Device, Dtype, at_least_float32
 from trafo.nn.rotary import RotaryPositionalEmbedding
 
 Heads = Float[Tensor, "batch heads seq d_head"]
+Mask = Bool[Tensor, "#batch #heads #queries #keys"] | None
+Slots = Int[Tensor, "batch queries"] | None
 
 
 def scaled_dot_product_attention(
@@ -98,18 +100,15 @@ class HeadsAttention(Module):
         q: Float[Tensor, "batch heads queries d_head"],
         k: Float[Tensor, "batch kv_heads keys d_head"],
         v: Float[Tensor, "batch kv_heads keys d_head"],
-        mask: Bool[Tensor, "#batch #heads #queries #keys"] | None = None,
-        slots: Int[Tensor, "batch queries"] | None = None,
+        mask: Mask = None,
+        slots: Slots = None,
     ) -> Float[Tensor, "batch heads queries d_head"]:
         """`slots` are the positions of the queries among the keys; None: the same positions."""
         k, v = share_heads(k, q.shape[1]), share_heads(v, q.shape[1])
         return scaled_dot_product_attention(q, k, v, self.seen(k, mask, slots), self.dropout)
 
     def seen(
-        self,
-        k: Float[Tensor, "batch any_heads keys d_head"],
-        mask: Bool[Tensor, "#batch #heads #queries #keys"] | None,
-        slots: Int[Tensor, "batch queries"] | None,
+        self, k: Float[Tensor, "batch any_heads keys d_head"], mask: Mask, slots: Slots
     ) -> Bool[Tensor, "..."] | None:
         """Which keys each query sees: `mask`, causal mask and window combined."""
         if not self.causal and self.window is None:
@@ -146,8 +145,8 @@ class MultiHeadSelfAttention(Module):
         bias: bool = False,
         qkv_bias: bool = False,
         dropout: float = 0.0,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        device: Device = None,
+        dtype: Dtype = None,
     ) -> None:
         super().__init__()
         check_heads(d_model, num_heads, num_kv_heads, head_size)
@@ -176,11 +175,11 @@ class MultiHeadSelfAttention(Module):
 
         With a cache the keys are all that it holds after this step, and `key_mask` is over these.
         """
-        k = self._place(
-            split_heads(self.k_proj(x), self.num_kv_heads), self.k_norm, token_positions
-        )
+        k = split_heads(self.k_proj(x), self.num_kv_heads)
         v = split_heads(self.v_proj(x), self.num_kv_heads)
-        q = self._place(split_heads(self.q_proj(x), self.num_heads), self.q_norm, token_positions)
+        q = split_heads(self.q_proj(x), self.num_heads)
+        k = self._place(k, self.k_norm, token_positions)
+        q = self._place(q, self.q_norm, token_positions)
         slots = None
         if cache is not None:
             if not self.attention.causal:

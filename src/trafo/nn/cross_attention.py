@@ -4,7 +4,6 @@ With one head, as in the step from additive attention, and with many, as between
 the encoder of Vaswani et al. (2017). A sequence that attends to itself is in `attention.py`.
 """
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import Module
@@ -12,12 +11,14 @@ from torch.nn import Module
 from trafo.nn.attention import (
     Heads,
     HeadsAttention,
+    Mask,
     check_heads,
     merge_heads,
     scaled_dot_product_attention,
     split_heads,
 )
 from trafo.nn.linear import Linear
+from trafo.nn.precision import Device, Dtype
 
 
 class SingleHeadAttention(Module):
@@ -28,8 +29,8 @@ class SingleHeadAttention(Module):
         d_model: int,
         d_k: int | None = None,
         d_v: int | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        device: Device = None,
+        dtype: Dtype = None,
     ) -> None:
         super().__init__()
         self.q_proj = Linear(d_model, d_k or d_model, device, dtype)
@@ -58,8 +59,8 @@ class MultiHeadAttention(Module):
         *,
         bias: bool = False,
         dropout: float = 0.0,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        device: Device = None,
+        dtype: Dtype = None,
     ) -> None:
         super().__init__()
         check_heads(d_model, num_heads, None)
@@ -75,7 +76,7 @@ class MultiHeadAttention(Module):
         query: Float[Tensor, "batch queries d_model"],
         key: Float[Tensor, "batch keys d_model"],
         value: Float[Tensor, "batch keys d_model"],
-        mask: Bool[Tensor, "#batch #heads #queries #keys"] | None = None,
+        mask: Mask = None,
     ) -> Float[Tensor, "batch queries d_model"]:
         """Project, attend with all heads, merge them; True in `mask` = attend."""
         return self.attend(query, *self.keys_values(key, value), mask)
@@ -94,7 +95,7 @@ class MultiHeadAttention(Module):
         query: Float[Tensor, "batch queries d_model"],
         k: Float[Tensor, "batch heads keys d_head"],
         v: Float[Tensor, "batch heads keys d_head"],
-        mask: Bool[Tensor, "#batch #heads #queries #keys"] | None = None,
+        mask: Mask = None,
     ) -> Float[Tensor, "batch queries d_model"]:
         """Attention of queries to projected keys and values."""
         q = split_heads(self.q_proj(query), self.num_heads)

@@ -5,13 +5,13 @@ Two linear maps with an activation between, for each position alone; the gated o
 
 from typing import Literal
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import Module
 
 from trafo.nn.activation import ACTIVATIONS, ActivationName
 from trafo.nn.linear import Linear
+from trafo.nn.precision import Device, Dtype
 
 FeedForwardName = Literal["swiglu", "silu", "gelu", "relu", "relu2"]
 
@@ -31,8 +31,8 @@ class FeedForward(Module):
         d_model: int,
         d_ff: int | None = None,
         activation: ActivationName = "relu",
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        device: Device = None,
+        dtype: Dtype = None,
         *,
         bias: bool = False,
     ) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 
 from trafo.nn.attention import softmax, weighted_mean
+from trafo.nn.precision import Device, Dtype
 
 
 def average_pooling(
@@ -47,10 +48,7 @@ class NadarayaWatson(Module):
     """Nadaraya-Watson regression with a learned width: w is the only parameter."""
 
     def __init__(
-        self,
-        inverse_width: float = 1.0,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, inverse_width: float = 1.0, device: Device = None, dtype: Dtype = None
     ) -> None:
         super().__init__()
         self.inverse_width = Parameter(torch.tensor(inverse_width, device=device, dtype=dtype))

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from trafo.errors import InputError
+from trafo.nn.precision import Device, Dtype
 
 
 class KVCache:
@@ -26,8 +27,8 @@ class KVCache:
         num_kv_heads: int,
         capacity: int,
         d_head: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        device: Device = None,
+        dtype: Dtype = None,
     ) -> None:
         # One slot more than asked for: padding beyond the end has to be written somewhere.
         shape = (num_layers, batch, num_kv_heads, capacity + 1, d_head)

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import Module, Parameter
 
-from trafo.nn.precision import at_least_float32
+from trafo.nn.precision import Device, Dtype, at_least_float32
 
 
 def layer_norm(
@@ -25,11 +25,7 @@ class LayerNorm(Module):
     """Mean 0 and variance 1 over the last dimension, then gain and shift; computed in float32."""
 
     def __init__(
-        self,
-        d_model: int,
-        eps: float = 1e-5,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, d_model: int, eps: float = 1e-5, device: Device = None, dtype: Dtype = None
     ) -> None:
         super().__init__()
         self.eps = eps

@@ -11,6 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import Module, Parameter
 
+from trafo.nn.precision import Device, Dtype
+
 
 class Linear(Module):
     """A matrix of shape (out, in) applied to the last dimension; bias is optional.
@@ -23,8 +25,8 @@ class Linear(Module):
         self,
         in_features: int,
         out_features: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        device: Device = None,
+        dtype: Dtype = None,
         *,
         bias: bool = False,
     ) -> None:
@@ -54,8 +56,8 @@ class Embedding(Module):
         self,
         num_embeddings: int,
         embedding_dim: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        device: Device = None,
+        dtype: Dtype = None,
         *,
         std: float = 1.0,
     ) -> None:

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from trafo.nn.precision import Device
+
 
 def padding_mask(ids: Int[Tensor, "batch seq"], padding_id: int) -> Bool[Tensor, "batch 1 1 seq"]:
     """Padding mask: no query attends to padding."""
@@ -18,7 +20,7 @@ def length_mask(lengths: Int[Tensor, " batch"], seq: int) -> Bool[Tensor, "batch
     return torch.arange(seq, device=lengths.device) < lengths[:, None]
 
 
-def look_ahead_mask(seq: int, device: torch.device | str | None = None) -> Bool[Tensor, "seq seq"]:
+def look_ahead_mask(seq: int, device: Device = None) -> Bool[Tensor, "seq seq"]:
     """Causal mask: position i attends to positions 0..i."""
     return torch.ones(seq, seq, dtype=torch.bool, device=device).tril()
 

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import Module, Parameter
 
-from trafo.nn.precision import at_least_float32
+from trafo.nn.precision import Device, Dtype, at_least_float32
 
 NormPlacement = Literal["pre", "post", "none"]
 
@@ -48,11 +48,7 @@ class RMSNorm(Module):
     """Root-mean-square norm over the last dimension, computed in float32."""
 
     def __init__(
-        self,
-        d_model: int,
-        eps: float = 1e-5,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, d_model: int, eps: float = 1e-5, device: Device = None, dtype: Dtype = None
     ) -> None:
         super().__init__()
         self.eps = eps

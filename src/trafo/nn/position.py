@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 
 from trafo.nn.linear import truncated_normal_
+from trafo.nn.precision import Device, Dtype
 from trafo.nn.rotary import angles
 
 
@@ -18,9 +19,7 @@ class SinusoidalPositions(Module):
 
     table: Tensor
 
-    def __init__(
-        self, d_model: int, max_seq_len: int, device: torch.device | str | None = None
-    ) -> None:
+    def __init__(self, d_model: int, max_seq_len: int, device: Device = None) -> None:
         super().__init__()
         waves = angles(10_000.0, d_model, max_seq_len)
         interleaved = torch.stack([waves.sin(), waves.cos()], dim=-1).flatten(-2)[:, :d_model]
@@ -40,11 +39,7 @@ class LearnedPositions(Module):
     """Adds a trained vector for each position to the embeddings."""
 
     def __init__(
-        self,
-        d_model: int,
-        max_seq_len: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, d_model: int, max_seq_len: int, device: Device = None, dtype: Dtype = None
     ) -> None:
         super().__init__()
         table = torch.empty(max_seq_len, d_model, device=device, dtype=dtype)

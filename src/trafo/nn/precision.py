@@ -1,7 +1,10 @@
-"""Sums are computed in float32 at least, whatever the storage dtype."""
+"""Where the numbers of a layer are and how they are stored; sums are in float32 at least."""
 
 import torch
 from torch import Tensor
+
+Device = torch.device | str | None
+Dtype = torch.dtype | None
 
 
 def at_least_float32(x: Tensor) -> Tensor:

@@ -10,17 +10,14 @@ from torch import Tensor
 from torch.nn import Module
 
 from trafo.nn.linear import Linear
+from trafo.nn.precision import Device, Dtype
 
 
 class GRUCell(Module):
     """One step; the three matrices for r, z and n are stacked, as in torch."""
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, input_size: int, hidden_size: int, device: Device = None, dtype: Dtype = None
     ) -> None:
         super().__init__()
         self.hidden_size = hidden_size

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from trafo.errors import require
+from trafo.nn.precision import Device
 from trafo.nn.rotary_scaling import RotaryScaling
 
 
@@ -41,7 +42,7 @@ class RotaryPositionalEmbedding(Module):
         theta: float,
         d_k: int,
         max_seq_len: int,
-        device: torch.device | str | None = None,
+        device: Device = None,
         scaling: RotaryScaling | None = None,
     ) -> None:
         super().__init__()

@@ -1,6 +1,5 @@
 """SwiGLU(x) = W2 (SiLU(W1 x) * W3 x) (Shazeer, 2020): the feed-forward layer with a gate."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import Module
@@ -8,6 +7,7 @@ from torch.nn import Module
 from trafo.nn.activation import silu
 from trafo.nn.feed_forward import default_d_ff
 from trafo.nn.linear import Linear
+from trafo.nn.precision import Device, Dtype
 
 
 def silu_gate(
@@ -21,11 +21,7 @@ class SwiGLU(Module):
     """W2 (SiLU(W1 x) * W3 x), no biases."""
 
     def __init__(
-        self,
-        d_model: int,
-        d_ff: int | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, d_model: int, d_ff: int | None = None, device: Device = None, dtype: Dtype = None
     ) -> None:
         super().__init__()
         d_ff = d_ff or default_d_ff("swiglu", d_model)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from trafo.errors import require
+from trafo.errors import require, require_at_least
 from trafo.optim.optimizer import PerParameterOptimizer
 from trafo.optim.sharded import local
 
@@ -35,14 +35,9 @@ class AdamW(PerParameterOptimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.01,
     ) -> None:
-        require(lr >= 0, f"lr is {lr!r}", "it must be at least 0")
-        require(
-            all(0 <= beta < 1 for beta in betas),
-            f"betas is {betas!r}",
-            "it must be at least 0 and below 1",
-        )
-        require(eps >= 0, f"eps is {eps!r}", "it must be at least 0")
-        require(weight_decay >= 0, f"weight_decay is {weight_decay!r}", "it must be at least 0")
+        require_at_least(0, lr=lr, eps=eps, weight_decay=weight_decay)
+        fit = all(0 <= beta < 1 for beta in betas)
+        require(fit, f"betas is {betas!r}", "both must be at least 0 and below 1")
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, defaults)
 

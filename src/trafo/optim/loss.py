@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from trafo.errors import require
+from trafo.nn.precision import at_least_float32
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -31,7 +32,7 @@ def cross_entropy(
     The mean is over the targets that count, and 0 if there are none.
     """
     check_smoothing(label_smoothing)
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    wide = at_least_float32(logits)
     counted = counted_targets(targets, ignore_id)
     chosen = targets.masked_fill(~counted, 0)
     shifted = wide - wide.amax(-1, keepdim=True).detach()

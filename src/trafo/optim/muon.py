@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from trafo.errors import require
+from trafo.errors import require, require_at_least
 from trafo.optim.optimizer import PerParameterOptimizer
 from trafo.optim.sharded import local, local_part_of, whole
 
@@ -59,10 +59,9 @@ class Muon(PerParameterOptimizer):
         weight_decay: float = 0.0,
         steps: int = 5,
     ) -> None:
-        require(lr >= 0, f"lr is {lr!r}", "it must be at least 0")
+        require_at_least(0, lr=lr, weight_decay=weight_decay)
+        require_at_least(1, steps=steps)
         require(0 <= momentum < 1, f"momentum is {momentum!r}", "it must be at least 0 and below 1")
-        require(weight_decay >= 0, f"weight_decay is {weight_decay!r}", "it must be at least 0")
-        require(steps >= 1, f"steps is {steps!r}", "it must be at least 1")
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "steps": steps}
         super().__init__(params, defaults)
         for group in self.param_groups:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from trafo.errors import require
+from trafo.errors import require, require_at_least
 
 
 def constant(t: int, lr: float) -> float:
@@ -34,7 +34,7 @@ def inverse_square_root(t: int, d_model: int, warmup_steps: int, scale: float = 
 
     Step 0 has the learning rate of t = 1.
     """
-    require(warmup_steps >= 1, f"warmup_steps is {warmup_steps!r}", "it must be at least 1")
+    require_at_least(1, warmup_steps=warmup_steps)
     t = max(t, 1)
     rate: float = scale * d_model**-0.5 * min(t**-0.5, t * warmup_steps**-1.5)
     return rate

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from trafo.errors import require
+from trafo.errors import require_at_least
 from trafo.optim.optimizer import PerParameterOptimizer
 
 
@@ -19,7 +19,7 @@ class SGD(PerParameterOptimizer):
     """SGD without momentum; t counts the steps of each parameter."""
 
     def __init__(self, params: ParamsT, lr: float = 1e-3) -> None:
-        require(lr >= 0, f"lr is {lr!r}", "it must be at least 0")
+        require_at_least(0, lr=lr)
         super().__init__(params, {"lr": lr})
 
     def update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:

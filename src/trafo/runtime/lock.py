@@ -19,7 +19,7 @@ def lock(file: IO[Any], path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise StorageError(
-            "is being written by another run",
+            "is being written by another process",
             where=str(path),
             hint="wait until it ends, or choose another place",
         ) from None

@@ -30,7 +30,7 @@ from trafo.tokenizer.counting.counter import (
 from trafo.tokenizer.counting.file_counter import FileCounter
 from trafo.tokenizer.counting.store import CountStore
 from trafo.tokenizer.formats.spec import TokenizerSpec
-from trafo.tokenizer.kernels.merge import NUM_BYTES
+from trafo.tokenizer.kernels.arrays import NUM_BYTES
 from trafo.tokenizer.kernels.utf8 import first_invalid
 from trafo.tokenizer.merging.merger import Merge, Merger
 from trafo.tokenizer.merging.rounds import Partitions, merge_in_rounds, merging_memory

@@ -9,16 +9,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from time import perf_counter
-from types import FrameType
 from typing import Any
 
 from trafo.checkpoint.bundle import describe_model
 from trafo.checkpoint.store import CheckpointStore
 from trafo.errors import InputError, StorageError
 from trafo.runtime.sizes import parse_duration
+from trafo.train.interruption import Interruption, interruptions
 from trafo.train.machine import peak_of
 from trafo.train.metrics import Record
 from trafo.train.plan import Clock, Plan, time_to_train
@@ -26,7 +24,6 @@ from trafo.train.report import Listen, Listener, Reporter
 from trafo.train.run import Run, TrainerState
 from trafo.train.step import StepResult, Training
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _FINAL_VALIDATION = 10  # times as many tokens as the others
 _SEEDS_APART = 1_000_003
 
@@ -286,32 +283,3 @@ def _refuse_other_data(had: Any, data: dict[str, Any]) -> None:
                 f"the data is not what this run was trained on: another {name}",
                 hint="restore the data, or start a new run",
             )
-
-
-class Interruption:
-    """SIGINT or SIGTERM as a flag for the loop, which saves and stops; a second stops at once."""
-
-    def __init__(self) -> None:
-        self.signal: signal.Signals | None = None
-
-    def note(self, number: int, frame: FrameType | None) -> None:
-        """The signal handler."""
-        if self.signal is not None:
-            raise KeyboardInterrupt
-        self.signal = signal.Signals(number)
-
-
-@contextmanager
-def interruptions() -> Iterator[Interruption]:
-    """Handle signals within the block; restore the earlier handlers after it."""
-    interruption = Interruption()
-    try:
-        before = {number: signal.signal(number, interruption.note) for number in _SIGNALS}
-    except ValueError:  # not in the main thread, which is the only one that may
-        yield interruption
-        return
-    try:
-        yield interruption
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

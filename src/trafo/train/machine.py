@@ -12,15 +12,17 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
 
-from trafo.account.machine import measured_peak_flops
 from trafo.errors import StorageError
 from trafo.runtime.atomic import atomic_write
 from trafo.runtime.cache import cache_folder
 from trafo.train.distributed import is_first_process
+
+_SIZE, _ROUNDS = 1024, 12  # of the matrix products that are timed
 
 
 @dataclass(frozen=True)
@@ -79,3 +81,16 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def measured_peak_flops(device: torch.device | str = "cpu") -> float:
+    """FLOP/s of the best of several square float32 products; takes a fraction of a second."""
+    a, b = torch.rand(2, _SIZE, _SIZE, device=device).unbind()
+    c = torch.empty_like(a)
+    seconds = []
+    for _ in range(_ROUNDS):
+        start = perf_counter()
+        torch.mm(a, b, out=c)
+        float(c[0, 0])  # waits for a device that works on its own
+        seconds.append(perf_counter() - start)
+    return float(2 * _SIZE**3 / min(seconds))

@@ -1,8 +1,8 @@
 """The interface between the trainer and a kind of data.
 
 The trainer takes steps, validates, samples, saves and resumes, and knows nothing of windows or
-sentences. What a batch is, which loss it has and how a model is measured is for a task to say:
-`language.py` is language modelling.
+sentences. A task says what a batch is, which loss it has and how a model is measured:
+`language.py` is language modelling, `translation.py` translation.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Task(Protocol):
     """A training task: data, loss, validation and samples."""
 
     tokens_per_step: int
-    """target tokens of a step, at least about"""
+    """target tokens of a step, approximately"""
     fewest_validation_tokens: int
-    """with fewer, a validation loss says next to nothing"""
+    """with fewer held-out tokens, a validation loss says next to nothing"""
     flops_per_step: float
-    """of forward and backward pass, for the utilisation of the machine"""
+    """FLOPs of forward and backward pass, for the utilisation of the machine"""
 
     def batch(self, seed: int, step: int, part: int, num_parts: int, device: torch.device) -> Batch:
         """Part `part` of the batch of a step: a function of these numbers alone.
@@ -64,7 +64,7 @@ class Task(Protocol):
         """What identifies this data: a run resumes only on the data it began with."""
 
     def describe(self, steps: int) -> str:
-        """The data, steps and epochs, in a few words."""
+        """The data, steps and epochs in one line."""
 
     def save_tokenizer(self, folder: Path) -> None:
         """Save the tokenizer with the run."""

@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from tests.weights import shake
 
 from trafo.errors import ConfigError
 from trafo.generate.engine.cache import PagedCache, StepBatch
@@ -24,15 +25,6 @@ SWITCHES = [
     {"norm": "layernorm", "positions": "sinusoidal", "feed_forward": "gelu"},
     {"feed_forward": "relu", "d_ff": 37, "embedding_norm": True},
 ]
-
-
-def shake(model):
-    """Gains and biases other than 1 and 0, so that none can be forgotten."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 1:
-                parameter.add_(0.3 * torch.randn_like(parameter))
-    return model.eval()
 
 
 def batches(counts, num_steps, vocab=61):

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.shared import shared_text
 
 from trafo.tokenizer.counting.counter import (
     WordCounter,
@@ -21,7 +21,6 @@ from trafo.tokenizer.reference import split_specials
 from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import SpecialFinder
 
-TEXT_FILES = Path(__file__).parents[4] / "shared" / "data" / "text"
 SPECIALS = ["<|e|>", "<|e|><|e|>", "word"]
 
 # Words of one letter up to some hundred bytes: those of up to 15 bytes are stored otherwise than
@@ -173,9 +172,7 @@ def test_nothing_counted_is_an_empty_export() -> None:
     ["tinyshakespeare.txt", pytest.param("udhr-532-languages.txt", marks=pytest.mark.slow)],
 )
 def test_real_text(name: str) -> None:
-    if not (TEXT_FILES / name).exists():
-        pytest.skip("the shared data is not on this machine")
-    text = (TEXT_FILES / name).read_text("utf-8")
+    text = shared_text(name)
     counter = WordCounter(Scanner("gpt2"))
     count(counter, text)
     assert as_dict(counter.export()) == expected(text, "gpt2")

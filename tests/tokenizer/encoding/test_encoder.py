@@ -1,19 +1,18 @@
 """Text to ids, against the reference and against tiktoken."""
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.shared import TEXT_FILES, shared, shared_text
 
 from trafo.tokenizer.encoding import encoder as encode_module
 from trafo.tokenizer.patterns import PATTERN_NAMES, pattern_regex
 from trafo.tokenizer.reference import encode_reference, train_bpe_reference
 from trafo.tokenizer.tokenizer import Tokenizer
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
 TRAINING = (
     "She'll sell 1234 sea-shells, y'all! WE'LL SEE.\n\n  Größe über 12 日本語 — don't.\t\r\n"
     "aaaa aaaaaaa abababab \x00\x00\x00 \u0301\u0301 /usr/lib/ http://x\n"
@@ -128,10 +127,8 @@ def test_more_distinct_words_than_the_cache_really_holds() -> None:
 @cache
 def gpt2() -> tuple[Tokenizer, Any]:
     tiktoken = pytest.importorskip("tiktoken")
-    if not (DATA / "gpt2").exists():
-        pytest.skip("the shared data is not on this machine")
     end = "<|endoftext|>"
-    ours = Tokenizer.from_files(DATA / "gpt2/vocab.json", DATA / "gpt2/merges.txt", [end])
+    ours = Tokenizer.from_files(shared("gpt2/vocab.json"), shared("gpt2/merges.txt"), [end])
     ranks = {token: i for i, token in ours.vocab.items() if token != end.encode()}
     return ours, tiktoken.Encoding(
         "gpt2", pat_str=pattern_regex("gpt2"), mergeable_ranks=ranks, special_tokens={end: 50256}
@@ -142,9 +139,7 @@ def gpt2() -> tuple[Tokenizer, Any]:
 def cl100k() -> tuple[Tokenizer, Any]:
     tiktoken = pytest.importorskip("tiktoken")
     load = pytest.importorskip("tiktoken.load")
-    path = DATA / "cl100k/cl100k_base.tiktoken"
-    if not path.exists():
-        pytest.skip("the shared data is not on this machine")
+    path = shared("cl100k/cl100k_base.tiktoken")
     ours = Tokenizer.load(path, ["<|endoftext|>"])
     return ours, tiktoken.Encoding(
         "cl100k",
@@ -168,22 +163,10 @@ def test_ids_equal_tiktokens(peer: Any, text: str) -> None:
 
 
 @PEERS
-@pytest.mark.parametrize(
-    "name",
-    [
-        "emoji-zwj-sequences.txt",
-        "tinyshakespeare.txt",
-        *[
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("tinystories.txt", "udhr-532-languages.txt", "books.txt")
-        ],
-    ],
-)
+@pytest.mark.parametrize("name", TEXT_FILES)
 def test_ids_of_real_text_equal_tiktokens(peer: Any, name: str) -> None:
     ours, theirs = peer()
-    if not (DATA / "text" / name).exists():
-        pytest.skip("the shared data is not on this machine")
-    text = (DATA / "text" / name).read_text("utf-8")
+    text = shared_text(name)
     ids = ours.encode_array(text)
     assert ids.tolist() == theirs.encode(text, allowed_special="all")
     assert ours.decode(ids) == text

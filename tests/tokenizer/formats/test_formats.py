@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.shared import shared
 
 from trafo.errors import FormatError, InputError, TrafoError
 from trafo.tokenizer.formats.load import (
@@ -26,7 +27,6 @@ from trafo.tokenizer.patterns import PATTERN_NAMES, pattern_regex, split_words
 from trafo.tokenizer.reference import train_bpe_reference
 from trafo.tokenizer.tokenizer import Tokenizer
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
 GPT2 = Path(__file__).parents[2] / "fixtures" / "gpt2"
 Trained = Callable[..., TokenizerSpec]
 Encode = Callable[[TokenizerSpec, str], list[int]]
@@ -179,10 +179,9 @@ def test_texts_get_the_ids_of_gpt2(encode: Encode) -> None:
         assert encode(spec, text) == ids  # by the reference
 
 
-@pytest.mark.skipif(not (DATA / "gpt2").exists(), reason="needs shared/data")
 def test_the_small_files_have_every_merge_that_their_texts_could_use() -> None:
     """So that equal ids are no accident."""
-    whole, small = load_any(DATA / "gpt2"), load_any(GPT2)
+    whole, small = load_any(shared("gpt2")), load_any(GPT2)
     texts = [part for text, _ in gpt2_cases() for part in text.split("<|endoftext|>")]
     words = {word.encode() for text in texts for word in split_words(text)}
     usable = [pair for pair in whole.merges if any(b"".join(pair) in word for word in words)]
@@ -192,10 +191,9 @@ def test_the_small_files_have_every_merge_that_their_texts_could_use() -> None:
     assert [ours.encode(text) for text, _ in gpt2_cases()] == [ids for _, ids in gpt2_cases()]
 
 
-@pytest.mark.skipif(not (DATA / "gpt2").exists(), reason="needs shared/data")
 def test_gpt2s_own_files_give_tiktokens_ids(tmp_path: Path, awkward: str, encode: Encode) -> None:
     tiktoken = pytest.importorskip("tiktoken")
-    shutil.copytree(DATA / "gpt2", tmp_path / "gpt2")
+    shutil.copytree(shared("gpt2"), tmp_path / "gpt2")
     spec = load_any(tmp_path / "gpt2")
     assert (len(spec.vocab), len(spec.merges)) == (50257, 50000)
     peer = tiktoken.Encoding(
@@ -208,12 +206,11 @@ def test_gpt2s_own_files_give_tiktokens_ids(tmp_path: Path, awkward: str, encode
     assert merges_of_ranks(spec.ordinary_tokens()) == (spec.merges, True)
 
 
-@pytest.mark.skipif(not (DATA / "cl100k").exists(), reason="needs shared/data")
 def test_cl100k_gives_tiktokens_ids_in_both_spellings_of_its_pattern(
     awkward: str, encode: Encode
 ) -> None:
     tiktoken = pytest.importorskip("tiktoken")
-    spec = load_any(DATA / "cl100k" / "cl100k_base.tiktoken")
+    spec = load_any(shared("cl100k/cl100k_base.tiktoken"))
     assert spec.pattern == "gpt4"
     assert not spec.whole_words
     # As tiktoken 0.14 spells it; see the remark in patterns.py.

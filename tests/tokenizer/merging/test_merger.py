@@ -2,19 +2,18 @@
 
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.shared import shared_text
 
 from trafo.tokenizer import reference
 from trafo.tokenizer.counting.counter import WordCounts
 from trafo.tokenizer.merging.merger import Merger
 from trafo.tokenizer.reference import train_bpe_reference
 
-TEXT_FILES = Path(__file__).parents[4] / "shared" / "data" / "text"
 Merges = list[tuple[bytes, bytes]]
 
 
@@ -134,10 +133,7 @@ def test_progress_adds_up_to_the_number_of_merges() -> None:
 
 def test_real_text() -> None:
     """Enough distinct pairs that every array has to grow."""
-    path = TEXT_FILES / "udhr-532-languages.txt"
-    if not path.exists():
-        pytest.skip("the shared data is not on this machine")
-    text = path.read_text("utf-8")[:40_000]
+    text = shared_text("udhr-532-languages.txt")[:40_000]
     vocab, merges = train_bpe_reference(text, 256 + 150, [])
     words = Counter(word.encode() for word in reference.split_words(text, "gpt2"))
     assert merges_of(words, 150) == merges
@@ -148,9 +144,7 @@ def test_real_text() -> None:
 @pytest.mark.parametrize("name", ["tinyshakespeare.txt", "udhr-532-languages.txt"])
 def test_many_merges_of_real_text(name: str) -> None:
     """Against a replay: each merge is the best of the pairs that the merges before it left."""
-    if not (TEXT_FILES / name).exists():
-        pytest.skip("the shared data is not on this machine")
-    text = (TEXT_FILES / name).read_text("utf-8")[:1_000_000]
+    text = shared_text(name)[:1_000_000]
     words = Counter(word.encode() for word in reference.split_words(text, "gpt2"))
     merges = merges_of(words, 600)
     state = [([bytes([b]) for b in word], count) for word, count in words.items()]

@@ -6,11 +6,11 @@ import random
 import re
 import unicodedata
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tiktoken
+from tests.shared import shared, shared_text
 
 from trafo.errors import InputError
 from trafo.tokenizer.formats.spec import TokenizerSpec
@@ -24,7 +24,6 @@ from trafo.tokenizer.report.unreachable import occurs_in_utf8, unreachable_token
 from trafo.tokenizer.tokenizer import Tokenizer
 from trafo.tokenizer.train import train_bpe
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
 END = "<|endoftext|>"
 
 
@@ -294,17 +293,15 @@ def test_no_boilerplate(token):
 
 
 def test_gpt2_is_known_for_its_odd_tokens():
-    if not (DATA / "gpt2").exists():
-        pytest.skip("the shared data is not on this machine")
-    gpt2 = Tokenizer.load(DATA / "gpt2")
-    report = measure(gpt2, DATA / "text/tinyshakespeare.txt")
+    gpt2 = Tokenizer.load(shared("gpt2"))
+    report = measure(gpt2, shared("text/tinyshakespeare.txt"))
     peer = tiktoken.Encoding(
         "gpt2",
         pat_str=r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
         mergeable_ranks={token: i for i, token in gpt2.vocab.items() if i < 50256},
         special_tokens={END: 50256},
     )
-    ids = peer.encode_ordinary((DATA / "text/tinyshakespeare.txt").read_text())
+    ids = peer.encode_ordinary(shared_text("tinyshakespeare.txt"))
     assert report.total.num_tokens == len(ids)
     assert len(report.never_used) == 50256 - len(set(ids))
     assert len(report.unreachable) == 13

@@ -3,12 +3,11 @@
 import gzip
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tokenizer.killing import drive_program
 
 from trafo.tokenizer.reference import train_bpe_reference
 from trafo.tokenizer.tokenizer import Tokenizer
@@ -17,8 +16,9 @@ END = "<|endoftext|>"
 
 # One process that has everything loaded forks one child for each run: so a run begins at once.
 DRIVER = """
-import json, os, random, signal, sys, threading, time
+import json, os, random, signal, sys, time
 from pathlib import Path
+from tests.tokenizer.killing import die_at, in_child, status_of
 from trafo.tokenizer.token_files import encode_files as corpus, writer as token_writer
 from trafo.tokenizer.tokenizer import Tokenizer
 
@@ -34,23 +34,6 @@ def encode():
     corpus.encode_files(
         tokenizer, folder / "in", out, num_workers=2, end_of_document="<|endoftext|>"
     )
-
-def in_child(prepare):
-    # A process that encodes.
-    child = os.fork()
-    if child == 0:
-        signal.alarm(60)  # outlives nobody
-        try:
-            prepare()
-            encode()
-            os._exit(0)
-        except BaseException as error:
-            print(repr(error), file=sys.stderr, flush=True)
-            os._exit(1)
-    return child
-
-def status_of(child):
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 def content():
     return [(path.name, path.read_bytes()) for path in sorted(out.parent.iterdir())]
@@ -72,37 +55,16 @@ def note_start():
 
 def go_on():
     (folder / "start").write_text("-1")  # if nothing at all is read
-    assert status_of(in_child(note_start)) == 0
+    assert status_of(in_child(note_start, encode)) == 0
     return int((folder / "start").read_text())
 
-def die_at(step):
-    # Count the calls that change something on disk, and die in the middle of one.
-    calls = 0
-    lock = threading.Lock()
-    def counted(owner, name, after):
-        original = getattr(owner, name)
-        def call(*args, **kwargs):
-            nonlocal calls
-            with lock:
-                calls += 1
-                is_last = calls == step
-            if is_last and not after:
-                os.kill(os.getpid(), signal.SIGKILL)
-            result = original(*args, **kwargs)
-            if is_last:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return result
-        setattr(owner, name, call)
-    def prepare():
-        for owner, name in (
-            (os, "fsync"), (Path, "replace"), (Path, "unlink"), (Path, "touch"),
-            (token_writer.TokenWriter, "write"), (token_writer.TokenWriter, "_give_names"),
-        ):
-            counted(owner, name, step % 2)
-    return prepare
+CHANGES_THE_DISK = (
+    (os, "fsync"), (Path, "replace"), (Path, "unlink"), (Path, "touch"),
+    (token_writer.TokenWriter, "write"), (token_writer.TokenWriter, "_give_names"),
+)
 
 started = time.monotonic()
-assert status_of(in_child(note_start)) == 0
+assert status_of(in_child(note_start, encode)) == 0
 seconds = time.monotonic() - started
 whole = content()
 results = []
@@ -114,7 +76,7 @@ if mode == "steps":
     token_writer.TokenWriter._save_in_background = save_at_once
     for step in range(1, 10_000, int(sys.argv[4])):
         clean()
-        status = status_of(in_child(die_at(step)))
+        status = status_of(in_child(die_at(step, CHANGES_THE_DISK), encode))
         if status == 0:
             break
         assert status == -signal.SIGKILL, status
@@ -125,7 +87,7 @@ else:
     clean()
     for _ in range(6):
         (folder / "start").write_text("-1")  # if nothing at all is read
-        child = in_child(note_start)
+        child = in_child(note_start, encode)
         time.sleep(seconds * rng.uniform(0.1, 0.9))
         os.kill(child, signal.SIGKILL)
         killed = status_of(child) != 0
@@ -146,16 +108,7 @@ def folder(tmp_path: Path) -> Path:
 
 def drive(mode: str, folder: Path, chunk: int, number: int) -> list[list[Any]]:
     """Run the driver; for each kill: (a flag, where reading began afterwards, all well)."""
-    run = subprocess.run(
-        [sys.executable, "-c", DRIVER, mode, str(folder), str(chunk), str(number)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    results: list[list[Any]] = json.loads(run.stdout)
-    return results
+    return drive_program(DRIVER, mode, str(folder), str(chunk), str(number))
 
 
 def write_inputs(folder: Path, size: int) -> int:

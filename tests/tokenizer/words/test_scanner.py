@@ -4,12 +4,12 @@ import unicodedata
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise, product
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.shared import TEXT_FILES, shared_text
 
 from trafo.tokenizer.kernels.scan import OFFSET_MASK, SPECIAL_SHIFT
 from trafo.tokenizer.patterns import PATTERN_NAMES, split_words
@@ -17,8 +17,6 @@ from trafo.tokenizer.words.scanner import SCANNERS, Scanner
 from trafo.tokenizer.words.specials import NO_SPECIALS
 
 DISTINCT = ["gpt2", "gpt4", "gpt4o", "whitespace"]  # llama3 is gpt4; none is all in one word
-
-TEXT_FILES = Path(__file__).parents[4] / "shared" / "data" / "text"
 
 # Contractions in every case, letters of every case and of none, marks, digits of other scripts,
 # white space that is and is not \s, newlines, slashes, joined emoji.
@@ -174,21 +172,9 @@ def test_all_of_unicode_beside_each_kind(pattern: str, other: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", DISTINCT)
-@pytest.mark.parametrize(
-    "name",
-    [
-        "emoji-zwj-sequences.txt",
-        "tinyshakespeare.txt",
-        *[
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("tinystories.txt", "udhr-532-languages.txt", "books.txt")
-        ],
-    ],
-)
+@pytest.mark.parametrize("name", TEXT_FILES)
 def test_real_text(pattern: str, name: str) -> None:
-    if not (TEXT_FILES / name).exists():
-        pytest.skip("the shared data is not on this machine")
-    text = (TEXT_FILES / name).read_text("utf-8")
+    text = shared_text(name)
     assert scanned(pattern, text) == expected(pattern, text)
 
 

@@ -45,7 +45,7 @@ def _skeleton(config: ModelConfig) -> Module:
     try:
         return build_model(config, device="meta")
     except (RuntimeError, TypeError, OverflowError) as error:
-        raise FormatError(f"the sizes make no model: {str(error).splitlines()[0]}") from None
+        raise FormatError(f"the sizes do not make a model: {str(error).splitlines()[0]}") from None
 
 
 def require_layers(num_layers: int, tensors: Mapping[str, object]) -> None:

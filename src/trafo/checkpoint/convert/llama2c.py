@@ -26,7 +26,7 @@ from trafo.runtime.atomic import atomic_write
 from trafo.tokenizer.tokenizer import Tokenizer
 
 _HEADER = struct.Struct("<7i")
-_LATER_VERSIONS = b"24ka"  # their mark at the start of a file, as it lies on disk
+_LATER_VERSIONS = b"24ka"  # their magic number at the start of a file, in the byte order on disk
 
 
 def save_llama2c(

@@ -27,9 +27,11 @@ def draw_shares(name: str, config: ModelConfig, work: Workload, path: Path) -> N
     panels = {"by context length": shares_by_context(config, work)}
     if isinstance(config, TransformerLMConfig | GPT2Config):
         panels = {f"by size, {work.seq:,} tokens": shares_by_size(config, work)} | panels
-    plt = _pyplot()
+    from matplotlib.figure import Figure
+
     size = (1.5 + 5.0 * len(panels), 4.6)
-    figure, axes = plt.subplots(1, len(panels), figsize=size, squeeze=False, layout="constrained")
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)
     for axis, (heading, bars) in zip(axes[0], panels.items(), strict=True):
         _stack(axis, bars)
         axis.set_title(heading, fontsize=10)
@@ -37,7 +39,6 @@ def draw_shares(name: str, config: ModelConfig, work: Workload, path: Path) -> N
     figure.legend(handles[::-1], labels[::-1], loc="outside right center", frameon=False)
     figure.suptitle(f"{name}: where the FLOPs of a forward pass go")
     figure.savefig(path, dpi=150)
-    plt.close(figure)
 
 
 def shares(config: ModelConfig, work: Workload) -> dict[str, float]:
@@ -91,8 +92,10 @@ def _stack(axis: Axes, bars: Bars) -> None:
 
 def draw_growth(growths: Sequence[Growth], path: Path) -> None:
     """Measured times as points, the fitted power laws as lines."""
-    plt = _pyplot()
-    figure, axis = plt.subplots(figsize=(7.2, 4.8), layout="constrained")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 4.8), layout="constrained")
+    axis = figure.subplots()
     for growth in growths:
         lengths = growth.lengths[growth.fitted]
         power, factor = fit(lengths, growth.seconds[growth.fitted])
@@ -108,13 +111,3 @@ def draw_growth(growths: Sequence[Growth], path: Path) -> None:
     axis.grid(visible=True, which="major", alpha=0.3)
     axis.legend(frameon=False, fontsize=9)
     figure.savefig(path, dpi=150)
-    plt.close(figure)
-
-
-def _pyplot() -> Any:
-    import matplotlib as mpl
-
-    mpl.use("Agg")  # a file, no window
-    from matplotlib import pyplot as plt
-
-    return plt

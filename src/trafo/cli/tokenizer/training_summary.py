@@ -8,7 +8,7 @@ from rich.text import Text
 from trafo.cli.tokenizer.cells import clipped
 from trafo.runtime.sizes import format_duration, format_size
 from trafo.runtime.tables import dim, plain_table
-from trafo.tokenizer.kernels.merge import NUM_BYTES
+from trafo.tokenizer.kernels.arrays import NUM_BYTES
 from trafo.tokenizer.reading.inputs import Inputs
 from trafo.tokenizer.report.readable import readable
 from trafo.tokenizer.tokenizer import Tokenizer

@@ -48,7 +48,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Choice:
-    """Pictures of the same thing, of which one is looked at."""
+    """Pictures of the same thing, shown one at a time."""
 
     pictures: dict[str, Picture]
 
@@ -186,7 +186,7 @@ def _methods(summary: Summary) -> Iterator[str]:
     if experiment.halving is not None:
         shares = ", ".join(f"{share:.0%}" for share in experiment.halving.at)
         keep = experiment.halving.keep
-        yield f"Successive halving: at {shares} of the steps the best {keep:.0%} went on."
+        yield f"Successive halving: at {shares} of the steps the best {keep:.0%} continued."
 
 
 def format_estimate(found: Estimate | None) -> str:

@@ -10,6 +10,8 @@ Int64s = NDArray[np.int64]
 Uint32s = NDArray[np.uint32]
 Uint64s = NDArray[np.uint64]
 
+NUM_BYTES = 256  # values of a byte: the first symbols
+
 # In bytes. A text without spaces would become tokens of megabytes, of use to nobody.
 LONGEST_TOKEN = 4096
 

@@ -110,6 +110,34 @@ def _remember(
 
 
 @subkernel
+def _encode_new(
+    data: Bytes, index: int, slot: int, out: Ids, count: int, arrays: EncoderArrays
+) -> int:
+    """Encode a word of the batch that the cache lacks, and keep it in this free slot.
+
+    Returns the number of ids; or, less than 0, what must be done before it can be encoded.
+    """
+    slots, arena, used, batch = arrays.slots, arrays.arena, arrays.used, arrays.batch
+    long_ids, state = arrays.long_ids, arrays.state
+    start, length = np.int64(batch[START + index]), np.int64(batch[LENGTH + index])
+    if length > SHORT:
+        return -LONG_WORD
+    is_cached = length <= _LONGEST_CACHED
+    has_space = has_room(slots, arena, used, length)
+    if is_cached and not (has_space and state[LONG_IDS] + length <= long_ids.size):
+        return -CACHE_FULL
+    number = encode_short(
+        data, start, length, arrays.byte_ids, arrays.merges, out[count:], arrays.scratch
+    )
+    if number < 0:
+        return -BYTE_MISSING
+    if is_cached:
+        add_word(data, batch, index, slot, slots, arena, used)
+        state[LONG_IDS] = _remember(slots, slot, out, count, number, long_ids, state[LONG_IDS])
+    return number
+
+
+@subkernel
 def _encode_words(
     data: Bytes,
     ends: Ends,
@@ -119,17 +147,12 @@ def _encode_words(
 ) -> int:
     """Encode ends[state[WORDS] : num_ends]; the first begins at state[START_OF_WORD].
 
-    `places` gets the number of ids before each cut; one whose id is NO_ID leaves no other trace.
-    Returns DONE, or what must be done before the word at state[WORDS] can be encoded.
+    `places` gets the number of ids before each special token; one whose id is NO_ID leaves no
+    other trace. Returns DONE, or what must be done before the word at state[WORDS] can be
+    encoded.
     """
-    slots, arena, used, batch = arrays.slots, arrays.arena, arrays.used, arrays.batch
-    long_ids, special_ids, places, state = (
-        arrays.long_ids,
-        arrays.special_ids,
-        arrays.places,
-        arrays.state,
-    )
-    done, start, count, long_used = state[WORDS], state[START_OF_WORD], state[IDS], state[LONG_IDS]
+    slots, batch, long_ids, state = arrays.slots, arrays.batch, arrays.long_ids, arrays.state
+    done, start, count = state[WORDS], state[START_OF_WORD], state[IDS]
     reason = DONE
     while done < num_ends and reason == DONE:
         num_words = min(BATCH, num_ends - done)
@@ -138,14 +161,14 @@ def _encode_words(
             slot = np.int64(get(batch, HOME + i))
             if not is_at_home(batch, i, slots):
                 if batch[LENGTH + i] == 0:
-                    out[count] = special_ids[np.int64(batch[KEY0 + i])]
-                    places[state[SPECIALS_MET]] = count
+                    out[count] = arrays.special_ids[np.int64(batch[KEY0 + i])]
+                    arrays.places[state[SPECIALS_MET]] = count
                     state[SPECIALS_MET] += 1
                     count += out[count] != NO_ID
                     done += 1
                     continue
-                slot = find_word(data, batch, i, slots, arena)
-            if slot >= 0:
+                slot = find_word(data, batch, i, slots, arrays.arena)
+            if slot >= 0:  # not in a function: LLVM does not inline it, and it takes twice as long
                 value0, value1 = get(slots, slot + 2), get(slots, slot + 3)
                 number = np.int64(value1 >> _HALF)
                 if number <= _INLINE_IDS:  # three are written whatever the number: no branch
@@ -155,34 +178,16 @@ def _encode_words(
                 else:
                     for j in range(number):
                         out[count + j] = long_ids[np.int64(value0) + j]
-                count += number
-                done += 1
-                continue
-            start, length = np.int64(batch[START + i]), np.int64(batch[LENGTH + i])
-            if length > SHORT:
-                reason = LONG_WORD
-                break
-            is_cached = length <= _LONGEST_CACHED
-            if is_cached and not (
-                has_room(slots, arena, used, length) and long_used + length <= long_ids.size
-            ):
-                reason = CACHE_FULL
-                break
-            number = encode_short(
-                data, start, length, arrays.byte_ids, arrays.merges, out[count:], arrays.scratch
-            )
-            if number < 0:
-                reason = BYTE_MISSING
-                break
-            if is_cached:
-                slot = -1 - slot
-                add_word(data, batch, i, slot, slots, arena, used)
-                long_used = _remember(slots, slot, out, count, number, long_ids, long_used)
+            else:
+                number = _encode_new(data, i, -1 - slot, out, count, arrays)
+                if number < 0:
+                    start, reason = np.int64(batch[START + i]), -number
+                    break
             count += number
             done += 1
         if reason == DONE:
             start = ends[done - 1] & OFFSET_MASK
-    state[WORDS], state[START_OF_WORD], state[IDS], state[LONG_IDS] = done, start, count, long_used
+    state[WORDS], state[START_OF_WORD], state[IDS] = done, start, count
     return reason
 
 

@@ -1,9 +1,7 @@
 """Word counts -> merges: byte-pair encoding on flat arrays.
 
-The words lie end to end in `cells`, two int32 a byte: a symbol and the pair it begins. A symbol
-of several bytes is in its first and in its last cell, so that both neighbours of any symbol
-are one step away; a -1 is between words. Each pair has its count and the list of the places
-where it begins. Merging a pair walks its list, and every step touches a few cells side by side.
+The words are in cells (`cells.py`). Each pair has its count and the list of the places where it
+begins. Merging a pair walks its list, and every step touches a few cells side by side.
 
 Three facts keep it simple:
  - No two merges make the same bytes. (Within the bytes of a token, as long as no merge crosses
@@ -16,28 +14,20 @@ Three facts keep it simple:
    if its count is still true, and goes back with its true count if not.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from trafo.tokenizer.kernels.arrays import Ends, Int32s, Int64s, Uint32s
+from trafo.tokenizer.kernels.arrays import Int32s, Int64s, Uint32s
+from trafo.tokenizer.kernels.cells import NONE, Places
 from trafo.tokenizer.kernels.compile import kernel, subkernel
 from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, may_merge, pop_best, push
-from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable, pair_key, pair_slot
 
-NONE = -1  # no pair begins here; or, as a symbol: between two words
-NUM_BYTES = 256
+# What the state holds, in numbers: merges, pairs, places, heap entries, symbols.
+MERGES, PAIRS, PLACES, HEAP, SYMBOLS = range(5)
 
 # Why `run_merges` came back.
 DONE, PAIRS_FULL, TEXT_FULL = range(3)
-
-
-class Places(NamedTuple):
-    """Where pairs begin: the cell, and how often its word occurs."""
-
-    cell: Uint32s
-    weight: Int64s
 
 
 class Births(NamedTuple):
@@ -48,78 +38,6 @@ class Births(NamedTuple):
     pair: Int32s  # for each new place: the pair, the cell, the weight
     cell: Uint32s
     weight: Int64s
-
-
-@kernel
-def lay_out(
-    symbols: NDArray[np.integer[Any]],
-    ends: Ends,
-    counts: Int64s,
-    length: Int64s,
-    cells: Int32s,
-    pair_ids: PairTable,
-    pairs: Pairs,
-) -> int:
-    """Write words, given as symbols, to the cells and number their pairs; returns how many pairs.
-
-    `pair_ids` is an empty hash table, left as it is afterwards: two symbols -> number of the pair.
-    """
-    num_pairs = np.int64(0)
-    cells[0] = cells[1] = NONE
-    cell, start = 1, 0
-    for word in range(ends.size):
-        stop = ends[word]
-        for i in range(start, stop):
-            symbol = np.int64(symbols[i])
-            last = cell + length[symbol] - 1
-            pair = np.int64(NONE)
-            if i + 1 < stop:
-                key = pair_key(symbol, symbols[i + 1])
-                slot = pair_slot(pair_ids, key)
-                if pair_ids[slot + 1] == NO_VALUE:
-                    pair_ids[slot] = key
-                    pair_ids[slot + 1] = np.uint64(num_pairs)
-                    pairs.left[num_pairs] = symbol
-                    pairs.right[num_pairs] = symbols[i + 1]
-                    num_pairs += 1
-                pair = np.int64(pair_ids[slot + 1])
-                pairs.count[pair] += counts[word]
-                pairs.size[pair] += 1
-            for inner in range(cell, last + 1):
-                cells[2 * inner] = symbol
-                cells[2 * inner + 1] = NONE
-            cells[2 * cell + 1] = pair
-            cell = last + 1
-        cells[2 * cell] = cells[2 * cell + 1] = NONE
-        cell += 1
-        start = stop
-    return num_pairs
-
-
-@kernel
-def list_places(
-    cells: Int32s, counts: Int64s, length: Int64s, pairs: Pairs, num_pairs: int, places: Places
-) -> None:
-    """Sort the places of all pairs by pair."""
-    total = 0
-    for pair in range(num_pairs):
-        pairs.first[pair] = total
-        total += pairs.size[pair]
-        pairs.size[pair] = 0
-    word, cell = 0, 1
-    while word < counts.size:
-        symbol = cells[2 * cell]
-        if symbol == NONE:
-            word += 1
-            cell += 1
-            continue
-        pair = cells[2 * cell + 1]
-        if pair != NONE:
-            place = pairs.first[pair] + pairs.size[pair]
-            places.cell[place] = cell
-            places.weight[place] = counts[word]
-            pairs.size[pair] += 1
-        cell += length[symbol]
 
 
 @subkernel
@@ -251,6 +169,44 @@ def _what_is_full(
     return DONE
 
 
+@subkernel
+def _merge(
+    pair: int,
+    cells: Int32s,
+    places: Places,
+    pairs: Pairs,
+    heap: Heap,
+    symbols: Symbols,
+    births: Births,
+    state: Int64s,
+) -> None:
+    """Merge a pair wherever it begins, and enter the pairs that are born into the heap."""
+    old_pairs, new = state[PAIRS], state[SYMBOLS]
+    new_symbol(pair, new, pairs, symbols)
+    stop = pairs.first[pair] + pairs.size[pair]
+    num_pairs, num_births = merge_places(
+        pair,
+        new,
+        cells,
+        places.cell[pairs.first[pair] : stop],
+        places.weight[pairs.first[pair] : stop],
+        symbols.length,
+        pairs,
+        old_pairs,
+        births,
+        0,
+    )
+    pairs.count[pair] = 0
+    state[PLACES] = settle_births(
+        old_pairs, num_pairs, births, num_births, pairs, places, state[PLACES]
+    )
+    for born in range(old_pairs, num_pairs):
+        if pairs.count[born] > 0 and may_merge(born, pairs, symbols):
+            state[HEAP] = push(heap, state[HEAP], born, pairs, symbols)
+    state[PAIRS] = num_pairs
+    state[SYMBOLS] = new + 1
+
+
 @kernel
 def run_merges(
     most: int,
@@ -266,54 +222,21 @@ def run_merges(
 ) -> int:
     """Merge up to `most` pairs, the best first, as long as they occur `least` times or more.
 
-    state = (number of merges, pairs, places, heap entries, symbols). Comes back early, with the
-    reason, if an array could overflow during the next merge. The places cannot: each merge of two
-    symbols makes at most two, and there are fewer such merges than places in the beginning.
+    Comes back early, with the reason, if an array could overflow during the next merge. The places
+    cannot: each merge of two symbols makes at most two, and there are fewer such merges than places
+    in the beginning.
     """
-    num_merges, num_pairs, num_places, heap_size, num_symbols = state
-    reason = DONE
-    while num_merges < most:
-        pair, heap_size = pop_best(heap, heap_size, pairs, symbols)
+    while state[MERGES] < most:
+        pair, state[HEAP] = pop_best(heap, state[HEAP], pairs, symbols)
         if pair == NONE:
             break
-        if pairs.count[pair] < least:
-            heap_size = push(heap, heap_size, pair, pairs, symbols)
-            break
-        reason = _what_is_full(pair, num_pairs, num_symbols, pairs, symbols)
-        if reason != DONE:
-            heap_size = push(heap, heap_size, pair, pairs, symbols)
-            break
-        new_symbol(pair, num_symbols, pairs, symbols)
-        stop = pairs.first[pair] + pairs.size[pair]
-        old_pairs = num_pairs
-        num_pairs, num_births = merge_places(
-            pair,
-            num_symbols,
-            cells,
-            places.cell[pairs.first[pair] : stop],
-            places.weight[pairs.first[pair] : stop],
-            symbols.length,
-            pairs,
-            num_pairs,
-            births,
-            0,
-        )
-        pairs.count[pair] = 0
-        num_places = settle_births(
-            old_pairs, num_pairs, births, num_births, pairs, places, num_places
-        )
-        for born in range(old_pairs, num_pairs):
-            if pairs.count[born] > 0 and may_merge(born, pairs, symbols):
-                heap_size = push(heap, heap_size, born, pairs, symbols)
-        merges[2 * num_merges] = pairs.left[pair]
-        merges[2 * num_merges + 1] = pairs.right[pair]
-        num_merges += 1
-        num_symbols += 1
-    state[0], state[1], state[2], state[3], state[4] = (
-        num_merges,
-        num_pairs,
-        num_places,
-        heap_size,
-        num_symbols,
-    )
-    return reason
+        is_rare = pairs.count[pair] < least
+        reason = _what_is_full(pair, state[PAIRS], state[SYMBOLS], pairs, symbols)
+        if is_rare or reason != DONE:
+            state[HEAP] = push(heap, state[HEAP], pair, pairs, symbols)
+            return DONE if is_rare else reason
+        _merge(pair, cells, places, pairs, heap, symbols, births, state)
+        merges[2 * state[MERGES]] = pairs.left[pair]
+        merges[2 * state[MERGES] + 1] = pairs.right[pair]
+        state[MERGES] += 1
+    return DONE

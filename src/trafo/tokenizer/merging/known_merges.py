@@ -8,7 +8,7 @@ import numpy as np
 
 from trafo.tokenizer.counting.counter import WordCounts
 from trafo.tokenizer.encoding.encoder import Merges
-from trafo.tokenizer.kernels.arrays import Int64s, Uint32s, Uint64s
+from trafo.tokenizer.kernels.arrays import NUM_BYTES, Int64s, Uint32s, Uint64s
 from trafo.tokenizer.kernels.bpe import SCRATCH_PER_BYTE, SHORT
 from trafo.tokenizer.kernels.known_merges import (
     add_frequent_pairs,
@@ -16,7 +16,6 @@ from trafo.tokenizer.kernels.known_merges import (
     best_pairs,
     symbols_of_words,
 )
-from trafo.tokenizer.kernels.merge import NUM_BYTES
 from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable
 
 Buckets = Int64s

@@ -11,18 +11,9 @@ from numpy.typing import NDArray
 
 from trafo.errors import InputError
 from trafo.tokenizer.counting.counter import WordCounts
-from trafo.tokenizer.kernels.arrays import Int64s
-from trafo.tokenizer.kernels.merge import (
-    DONE,
-    NONE,
-    NUM_BYTES,
-    PAIRS_FULL,
-    Births,
-    Places,
-    lay_out,
-    list_places,
-    run_merges,
-)
+from trafo.tokenizer.kernels.arrays import NUM_BYTES, Int64s
+from trafo.tokenizer.kernels.cells import NONE, Places, lay_out, list_places
+from trafo.tokenizer.kernels.merge import DONE, MERGES, PAIRS_FULL, SYMBOLS, Births, run_merges
 from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, fill_heap
 from trafo.tokenizer.kernels.pair_table import new_pair_table
 from trafo.tokenizer.merging.known_merges import KnownMerges
@@ -96,7 +87,7 @@ class Merger:
     def run(self, advance: Callable[[int], None] = lambda _: None, least: int = 1) -> list[Merge]:
         """All merges up to the number asked for, or until no pair occurs `least` times."""
         while True:
-            done = int(self._state[0])
+            done = int(self._state[MERGES])
             target = min(self._most, done + _MERGES_AT_ONCE)
             reason = run_merges(
                 target,
@@ -110,7 +101,7 @@ class Merger:
                 self._merges,
                 self._state,
             )
-            now = int(self._state[0])
+            now = int(self._state[MERGES])
             advance(now - done)
             if reason != DONE:
                 self._grow(reason)
@@ -126,7 +117,7 @@ class Merger:
             array.resize(2 * array.size, refcheck=False)
 
     def _result(self) -> list[Merge]:
-        num_merges, num_symbols = int(self._state[0]), int(self._state[4])
+        num_merges, num_symbols = int(self._state[MERGES]), int(self._state[SYMBOLS])
         text = self._symbols.text.tobytes()
         symbols = [text[a:b] for a, b in pairwise(self._symbols.offset[: num_symbols + 1].tolist())]
         pairs = self._merges[: 2 * num_merges].reshape(-1, 2).tolist()

@@ -18,9 +18,9 @@ from trafo.errors import InputError
 from trafo.runtime.memory import available_memory
 from trafo.runtime.sizes import format_size
 from trafo.tokenizer.kernels.arrays import Bytes, Int64s, Specials
-from trafo.tokenizer.kernels.utf8 import first_invalid
 from trafo.tokenizer.reading.files import read_range
 from trafo.tokenizer.reading.inputs import InputFile, Inputs
+from trafo.tokenizer.reading.validity import refuse_invalid, valid_records, valid_text
 from trafo.tokenizer.words.cutter import Cutter, whole_characters
 from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import SpecialFinder
@@ -195,7 +195,7 @@ class Chunker:
         stop = whole_characters(data, 0, len(data))
         end, _ = self._cutter.cut(data, 0, stop)
         if not end and self.inputs.errors == "strict":
-            _refuse_invalid(data[:stop], file, offset)  # or no end might ever be found
+            refuse_invalid(data[:stop], file.path, offset)  # or no end might ever be found
         return end
 
     def _plan_records(self, at: Position) -> Iterator[PlannedChunk]:
@@ -229,37 +229,13 @@ class Chunker:
             raw = read_range(plan.file.path, plan.start, plan.end - plan.start)
         data: Bytes = np.frombuffer(raw, np.uint8)
         ends = np.array(plan.document_ends, np.int64)
+        errors = self.inputs.errors
         if plan.file.has_records:
-            data, ends = self._valid_records(data, ends, plan.file)
+            data, ends = valid_records(data, ends, plan.file.path, errors)
         else:
-            data = self._valid_text(data, plan)
+            data = valid_text(data, plan.file.path, plan.start, errors)
             ends = np.array([len(data)] if plan.is_last else [], np.int64)
         return Chunk(data, self._find_specials(data, ends), plan)
-
-    def _valid_text(self, data: Bytes, plan: PlannedChunk) -> Bytes:
-        if self.inputs.errors == "strict":
-            _refuse_invalid(data, plan.file, plan.start)
-        elif first_invalid(data, 0, len(data)) >= 0:
-            text = data.tobytes().decode("utf-8", errors="replace")
-            return np.frombuffer(text.encode(), np.uint8)
-        return data
-
-    def _valid_records(self, data: Bytes, ends: Int64s, file: InputFile) -> tuple[Bytes, Int64s]:
-        """Each record must be valid by itself."""
-        if first_invalid(data, 0, len(data)) < 0 and not _begins_inside_character(data, ends):
-            return data, ends
-        raw = data.tobytes()
-        records = [
-            self._valid_record(raw[start:end], file) for start, end in pairwise([0, *ends.tolist()])
-        ]
-        lengths = np.array([len(record) for record in records], np.int64)
-        return np.frombuffer(b"".join(records), np.uint8), np.cumsum(lengths)
-
-    def _valid_record(self, record: bytes, file: InputFile) -> bytes:
-        try:
-            return record.decode("utf-8", errors=self.inputs.errors).encode()
-        except UnicodeDecodeError as error:
-            raise _not_utf8(record[error.start], f"{error.start:,} of a record", file) from None
 
     def _find_specials(self, data: Bytes, ends: Int64s) -> Specials:
         """Special tokens inside documents, and the documents' ends, in order of place."""
@@ -273,27 +249,6 @@ class Chunker:
         of_documents = np.stack([ends, ends, np.full_like(ends, self._finder.document_end)], axis=1)
         found = np.concatenate([found, of_documents])
         return np.ascontiguousarray(found[np.lexsort((found[:, 1], found[:, 0]))])
-
-
-def _refuse_invalid(data: Bytes, file: InputFile, offset: int) -> None:
-    """Raise if a text, which begins at an offset of its file, is not UTF-8."""
-    invalid = first_invalid(data, 0, len(data))
-    if invalid >= 0:
-        raise _not_utf8(int(data[invalid]), f"{offset + invalid:,}", file)
-
-
-def _not_utf8(byte: int, offset: str, file: InputFile) -> InputError:
-    return InputError(
-        f"not UTF-8: byte 0x{byte:02x} at offset {offset}",
-        where=str(file.path),
-        hint="fix the file, or use `--errors replace` to read U+FFFD instead",
-    )
-
-
-def _begins_inside_character(data: Bytes, ends: Int64s) -> bool:
-    """Whether a record begins with the rest of a character."""
-    starts = ends[ends < len(data)]
-    return bool(np.any(data[starts] & 0xC0 == 0x80))
 
 
 def _mark_last(items: Iterable[Item]) -> Iterator[tuple[Item, bool]]:
