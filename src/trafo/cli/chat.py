@@ -5,55 +5,39 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from trafo.cli.generate import LATEST, RunPath, write
-from trafo.cli.tokenizer.arguments import OptionalInt, OptionalString, Strings, Threads
-from trafo.errors import require, require_at_least
-from trafo.generate.config import GenerationConfig, Kernel
+from trafo.cli.generate import GeneratingOptions, write
+from trafo.cli.tokenizer.arguments import OptionalInt
+from trafo.errors import require
 
 if TYPE_CHECKING:
     from trafo.checkpoint.bundle import Bundle
+    from trafo.generate.config import GenerationConfig
     from trafo.runtime.threads import ThreadChooser
 
 _NEW = "/new"
-_HELP = f"type, and the model goes on; Enter alone: further; {_NEW}: another text; Ctrl-D: exit"
+_HELP = f"type, and the model continues; Enter: more; {_NEW}: a new text; Ctrl-D: exit"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(GenerationConfig):
+class Options(GeneratingOptions):
     """Write a text together with a model, in turns.
 
-    What you type is added to the text so far, and the model goes on from there. Ctrl-C stops the
+    What you type is added to the text so far, and the model continues from there. Ctrl-C stops the
     model, Ctrl-D exits.
     """
 
-    run: RunPath = LATEST
-    """a run, one of its checkpoints, a Hugging Face folder, a GGUF or a llama2.c file"""
     max_new_tokens: int = 64
     """maximum number of new tokens per turn"""
     temperature: float = 0.8
     """sampling temperature: below 1 favours likely tokens; 0 is greedy decoding"""
-    top_k: OptionalInt = None
-    """top-k sampling: sample from the k most probable tokens"""
-    end_token: OptionalString = None
-    """special token that ends a text; None: the model's own, such as <|endoftext|>"""
-    stop: Strings = ()
-    """stop strings: end a turn before any of these"""
     logprobs: OptionalInt = None
     """not used here"""
-    kernel: Kernel = "auto"
-    """decode with the model itself (readable), with kernels compiled for this processor, or with
-    those where they support the model (auto)"""
-    threads: Threads = None
-    """CPU threads; None: as many as are fastest, found by timing the work, changed when it pays"""
-    best: bool = False
-    """use the checkpoint with the lowest validation loss instead of the newest"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least(1, **{"--threads": self.threads})
         what = f"--num-samples is {self.num_samples}"
         require(self.num_samples == 1, what, "a chat has one text; use `trafo generate`")
 
@@ -65,9 +49,8 @@ def run(options: Options) -> None:
     from trafo.runtime.console import say
 
     bundle = load_bundle(options.run, best=options.best, fast=options.kernel != "readable")
-    settings = {f.name: getattr(options, f.name) for f in fields(GenerationConfig)}
     say(_HELP)
-    _take_turns(bundle, GenerationConfig(**settings), torch_threads(options.threads))
+    _take_turns(bundle, options.config(), torch_threads(options.threads))
 
 
 def _take_turns(bundle: Bundle, config: GenerationConfig, threads: ThreadChooser) -> None:

@@ -32,7 +32,7 @@ class Options:
     budget: str = "4m"
     """wall-clock budget of training"""
     threads: Threads = None
-    """CPU threads; None: as many as are fastest, found by timing the steps, changed when it pays"""
+    """CPU threads; None: the fastest number, found by timing the steps"""
 
 
 class Steps:

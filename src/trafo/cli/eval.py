@@ -60,7 +60,7 @@ class Options:
     errors: Errors = "strict"
     """invalid UTF-8: stop (strict), or read U+FFFD (replace)"""
     threads: Threads = None
-    """CPU threads; None: as many as are fastest, found by timing the work, changed when it pays"""
+    """CPU threads; None: the fastest number, found by timing the work"""
     best: bool = False
     """use the checkpoint with the lowest validation loss instead of the newest"""
     fast: bool = True

@@ -30,49 +30,58 @@ LATEST = Path("runs/latest")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(GenerationConfig):
-    """Generate text with a trained model; a single completion is streamed.
-
-    Several prompts or samples are generated as a batch and shown when they are done.
-    """
+class GeneratingOptions(GenerationConfig):
+    """The model and the settings of `trafo generate` and `trafo chat`."""
 
     run: RunPath = LATEST
     """a run, one of its checkpoints, a Hugging Face folder, a GGUF or a llama2.c file"""
-    prompt: Strings = ()
-    """prompts to complete; without one, standard input if it is piped in, else the model starts a
-    new document"""
-    prompts: OptionalPath = None
-    """file of prompts, one per line"""
     top_k: OptionalInt = None
     """top-k sampling: sample from the k most probable tokens"""
     end_token: OptionalString = None
     """special token that ends a completion; None: the model's own, such as <|endoftext|>"""
     stop: Strings = ()
     """stop strings: end before any of these; they are not part of the completion"""
-    logprobs: OptionalInt = None
-    """with --json: log-probability of each token, and of this many alternatives"""
     kernel: Kernel = "auto"
     """decode with the model itself (readable), with kernels compiled for this processor, or with
     those where they support the model (auto)"""
-    echo: bool = True
-    """print the prompt before its completion"""
     threads: Threads = None
-    """CPU threads; None: as many as are fastest, found by timing the work, changed when it pays"""
+    """CPU threads; None: the fastest number, found by timing the work"""
     best: bool = False
     """use the checkpoint with the lowest validation loss instead of the newest"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(1, **{"--threads": self.threads})
+
+    def config(self) -> GenerationConfig:
+        """The settings of generation alone."""
+        return GenerationConfig(**{f.name: getattr(self, f.name) for f in fields(GenerationConfig)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(GeneratingOptions):
+    """Generate text with a trained model; a single completion is streamed.
+
+    Several prompts or samples are generated as a batch and shown when they are done.
+    """
+
+    prompt: Strings = ()
+    """prompts to complete; without one, standard input if it is piped in, else the model starts a
+    new document"""
+    prompts: OptionalPath = None
+    """file of prompts, one per line"""
+    logprobs: OptionalInt = None
+    """with --json: log-probability of each token, and of this many alternatives"""
+    echo: bool = True
+    """print the prompt before its completion"""
     json: bool = False
     """print JSON"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least(1, **{"--threads": self.threads})
         is_one = not self.prompt or self.prompts is None
         require(is_one, "both --prompt and --prompts are given", "give one of them")
         require(self.logprobs is None or self.json, "--logprobs needs --json", "add --json")
-
-    def config(self) -> GenerationConfig:
-        """The settings of generation alone."""
-        return GenerationConfig(**{f.name: getattr(self, f.name) for f in fields(GenerationConfig)})
 
 
 def run(options: Options) -> None:

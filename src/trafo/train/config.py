@@ -90,9 +90,9 @@ class MachineConfig:
     device: str | None = None
     """cpu, cuda, or one GPU such as cuda:1; None: a GPU if there is one, else the CPU"""
     threads: Annotated[int | None, arg(aliases=["--threads"], metavar="INT")] = None
-    """CPU threads per process; None: as many as are fastest, found by timing the steps and changed
-    when it pays, or the cores divided among several processes. Sums may round differently with
-    another number: give one where a resumed run must be the same in every bit"""
+    """CPU threads per process; None: the fastest number, found by timing the steps, or the cores
+    divided among several processes. Sums may round differently with another number: set it where
+    a resumed run must be the same in every bit"""
     dtype: NumberType = "float32"
     """precision of matrix products; bfloat16 is mixed precision, weights stay in float32"""
     fast: bool = True

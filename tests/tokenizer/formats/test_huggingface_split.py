@@ -146,8 +146,12 @@ def test_what_is_accepted_is_read_alike(expression: str, texts: list[str]) -> No
 
 
 @pytest.mark.parametrize("expression", [QWEN2, DEEPSEEK, *map(pattern_regex, PATTERN_NAMES[:5])])
-def test_expressions_in_use_are_accepted(expression: str) -> None:
+def test_expressions_in_use_are_accepted_and_read_alike(expression: str) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
     check_read_alike(expression, "here")
+    peer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(expression), "isolated")
+    text = "We'll see: 12345 café,\t中文 don't\r\n\n  'S x²!! 😀\u0301 "
+    assert split_words(text, expression) == words_of_peer(peer, text)
 
 
 @pytest.mark.parametrize(
