@@ -9,17 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import Module, ModuleList
 
+from trafo import nn
 from trafo.models.validate import require_fits_context
-from trafo.nn import (
-    Dropout,
-    Embedding,
-    KVCache,
-    LayerCache,
-    Linear,
-    MultiHeadSelfAttention,
-    NormPlacement,
-    residual,
-)
 
 
 class TransformerBlock(Module):
@@ -27,12 +18,12 @@ class TransformerBlock(Module):
 
     def __init__(
         self,
-        attn: MultiHeadSelfAttention,
+        attn: nn.MultiHeadSelfAttention,
         ffn: Module,
         ln1: Module | None,
         ln2: Module | None,
         *,
-        norm_placement: NormPlacement = "pre",
+        norm_placement: nn.NormPlacement = "pre",
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -40,20 +31,20 @@ class TransformerBlock(Module):
         self.ffn = ffn
         self.ln1 = ln1
         self.ln2 = ln2
-        self.norm_placement: NormPlacement = norm_placement
-        self.dropout = Dropout(dropout)
+        self.norm_placement: nn.NormPlacement = norm_placement
+        self.dropout = nn.Dropout(dropout)
 
     def forward(
         self,
         x: Float[Tensor, "batch seq d_model"],
         token_positions: Int[Tensor, "#batch seq"] | None = None,
         *,
-        cache: LayerCache | None = None,
+        cache: nn.LayerCache | None = None,
     ) -> Float[Tensor, "batch seq d_model"]:
         """Self-attention, then feed-forward; `cache` is this layer's part of the KV cache."""
         attend = partial(self.attn, token_positions=token_positions, cache=cache)
-        x = residual(x, lambda h: self.dropout(attend(h)), self.ln1, self.norm_placement)
-        return residual(x, lambda h: self.dropout(self.ffn(h)), self.ln2, self.norm_placement)
+        x = nn.residual(x, lambda h: self.dropout(attend(h)), self.ln1, self.norm_placement)
+        return nn.residual(x, lambda h: self.dropout(self.ffn(h)), self.ln2, self.norm_placement)
 
 
 class CausalLM(Module):
@@ -62,11 +53,11 @@ class CausalLM(Module):
     def __init__(
         self,
         *,
-        token_embeddings: Embedding,
+        token_embeddings: nn.Embedding,
         position_embeddings: Module | None,
         layers: list[TransformerBlock],
         ln_final: Module | None,
-        lm_head: Linear | None,
+        lm_head: nn.Linear | None,
         context_length: int,
         ln_embeddings: Module | None = None,
         dropout: float = 0.0,
@@ -75,7 +66,7 @@ class CausalLM(Module):
         self.token_embeddings = token_embeddings
         self.ln_embeddings = ln_embeddings
         self.position_embeddings = position_embeddings
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
         self.layers = ModuleList(layers)
         self.ln_final = ln_final
         self.lm_head = lm_head
@@ -85,7 +76,7 @@ class CausalLM(Module):
         self,
         ids: Int[Tensor, "batch seq"],
         *,
-        cache: KVCache | None = None,
+        cache: nn.KVCache | None = None,
         lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch seq vocab"]:
         """Logits for the token after each position.
@@ -99,7 +90,7 @@ class CausalLM(Module):
         self,
         ids: Int[Tensor, "batch seq"],
         *,
-        cache: KVCache | None = None,
+        cache: nn.KVCache | None = None,
         lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch seq d_model"]:
         """Final hidden states: for losses in chunks, last-token logits, sentence vectors."""
@@ -127,11 +118,11 @@ class CausalLM(Module):
         """Matrix of the output head; the embedding table if tied."""
         return self.token_embeddings.weight if self.lm_head is None else self.lm_head.weight
 
-    def make_cache(self, batch: int, capacity: int | None = None) -> KVCache:
+    def make_cache(self, batch: int, capacity: int | None = None) -> nn.KVCache:
         """An empty KV cache for `batch` rows of `capacity` tokens; None: the context length."""
         block, weight = self.layers[0], self.token_embeddings.weight
         assert isinstance(block, TransformerBlock)
-        return KVCache(
+        return nn.KVCache(
             num_layers=len(self.layers),
             batch=batch,
             num_kv_heads=block.attn.num_kv_heads,

@@ -10,21 +10,9 @@ from typing import Any
 
 from torch.nn import Module
 
+from trafo import nn
 from trafo.models.causal_lm import CausalLM, TransformerBlock
 from trafo.models.transformer_lm_config import TransformerLMConfig
-from trafo.nn import (
-    Embedding,
-    FeedForward,
-    LayerNorm,
-    LearnedPositions,
-    Linear,
-    MultiHeadSelfAttention,
-    RMSNorm,
-    RotaryPositionalEmbedding,
-    SinusoidalPositions,
-    SwiGLU,
-    truncated_normal_,
-)
 from trafo.nn.precision import Device, Dtype
 
 
@@ -56,13 +44,13 @@ class TransformerLM(CausalLM):
         )
         rope = _rope(config, device)
         super().__init__(
-            token_embeddings=Embedding(vocab_size, d_model, device, dtype, std=config.first_std),
+            token_embeddings=nn.Embedding(vocab_size, d_model, device, dtype, std=config.first_std),
             ln_embeddings=_norm(config, device, dtype) if config.embedding_norm else None,
             position_embeddings=_added_positions(config, device, dtype),
             layers=[_block(config, rope, device, dtype) for _ in range(num_layers)],
             # After post-norm blocks the residual stream is normalized already.
             ln_final=_norm(config, device, dtype) if config.norm_placement == "pre" else None,
-            lm_head=None if config.tied_head else Linear(d_model, vocab_size, device, dtype),
+            lm_head=None if config.tied_head else nn.Linear(d_model, vocab_size, device, dtype),
             context_length=context_length,
             dropout=config.dropout,
         )
@@ -76,7 +64,7 @@ class TransformerLM(CausalLM):
                 if name.endswith(("output_proj.weight", "ffn.w2.weight")):
                     parameter.data.zero_()
         if self.config.head_std is not None and self.lm_head is not None:
-            truncated_normal_(self.lm_head.weight, std=self.config.head_std)
+            nn.truncated_normal_(self.lm_head.weight, std=self.config.head_std)
 
     @staticmethod
     def from_config(
@@ -86,42 +74,42 @@ class TransformerLM(CausalLM):
         return TransformerLM(**dataclasses.asdict(config), device=device, dtype=dtype)
 
 
-def _rope(config: TransformerLMConfig, device: Device) -> RotaryPositionalEmbedding | None:
+def _rope(config: TransformerLMConfig, device: Device) -> nn.RotaryPositionalEmbedding | None:
     """One table for all layers."""
     if config.positions != "rope":
         return None
-    return RotaryPositionalEmbedding(
+    return nn.RotaryPositionalEmbedding(
         config.rope_theta, config.d_head, config.context_length, device, config.rotary_scaling
     )
 
 
 def _added_positions(config: TransformerLMConfig, device: Device, dtype: Dtype) -> Module | None:
     if config.positions == "sinusoidal":
-        return SinusoidalPositions(config.d_model, config.context_length, device)
+        return nn.SinusoidalPositions(config.d_model, config.context_length, device)
     if config.positions == "learned":
-        return LearnedPositions(config.d_model, config.context_length, device, dtype)
+        return nn.LearnedPositions(config.d_model, config.context_length, device, dtype)
     return None
 
 
 def _norm(config: TransformerLMConfig, device: Device, dtype: Dtype) -> Module:
-    kind = RMSNorm if config.norm == "rmsnorm" else LayerNorm
+    kind = nn.RMSNorm if config.norm == "rmsnorm" else nn.LayerNorm
     return kind(config.d_model, config.norm_eps, device, dtype)
 
 
 def _feed_forward(config: TransformerLMConfig, device: Device, dtype: Dtype) -> Module:
     d_model, d_ff = config.d_model, config.feed_forward_size
     if config.feed_forward == "swiglu":
-        return SwiGLU(d_model, d_ff, device, dtype)
-    return FeedForward(d_model, d_ff, config.feed_forward, device, dtype)
+        return nn.SwiGLU(d_model, d_ff, device, dtype)
+    return nn.FeedForward(d_model, d_ff, config.feed_forward, device, dtype)
 
 
 def _block(
     config: TransformerLMConfig,
-    rope: RotaryPositionalEmbedding | None,
+    rope: nn.RotaryPositionalEmbedding | None,
     device: Device,
     dtype: Dtype,
 ) -> TransformerBlock:
-    attn = MultiHeadSelfAttention(
+    attn = nn.MultiHeadSelfAttention(
         config.d_model,
         config.num_heads,
         rope=rope,
