@@ -6,8 +6,6 @@ import math
 import os
 import subprocess
 import sys
-import time
-from threading import Thread
 
 import pytest
 import torch
@@ -184,12 +182,17 @@ def test_a_prompt_from_a_pipe(trafo, folder, monkeypatch):
 def test_a_slow_pipe_is_waited_for_aloud(trafo, monkeypatch):
     read, write = os.pipe()
     monkeypatch.setattr(pipes, "_SECONDS_TO_WAIT", 0.0)
-    writer = Thread(target=lambda: (time.sleep(0.2), os.write(write, b"Hi"), os.close(write)))
-    writer.start()
+    wait = pipes.wait_for_stdin
+
+    def wait_and_write(what):
+        wait(what)  # nothing is there yet
+        os.write(write, b"Hi")
+        os.close(write)
+
+    monkeypatch.setattr(pipes, "wait_for_stdin", wait_and_write)
     with os.fdopen(read, encoding="utf-8") as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         code, out, err = trafo("generate", "--max-new-tokens", 1)
-    writer.join()
     assert code == 0
     assert out.startswith("Hi")
     assert err.startswith("waiting for the prompt on standard input")
