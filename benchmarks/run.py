@@ -13,6 +13,8 @@ import tokenizer_encode
 import tokenizer_first_use
 import tokenizer_train
 import training
+import translation_beam
+import translation_step
 
 if __name__ == "__main__":
     parser = texts.parser(__doc__ or "", megabytes=108)
@@ -25,4 +27,6 @@ if __name__ == "__main__":
     model_step.measure(options.rounds, options.nanogpt)
     training.measure(options.rounds)
     generation.measure(options.rounds)
+    translation_step.measure(options.rounds)
+    translation_beam.measure(options.rounds)
     learning.measure(options.nanogpt, rounds=1)

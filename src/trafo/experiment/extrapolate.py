@@ -140,16 +140,21 @@ class Extrapolation:
             best = self.law.best_size(amount)
             if best is not None and sizes[0] <= best <= sizes[-1]:
                 axes.plot([best], [self.law.loss(best, amount / (6 * best))], "k+", markersize=9)
+        for size, tokens, loss in self.observations:
+            axes.plot([size, size], [loss, self.law.loss(size, tokens)], color="0.6", linewidth=0.8)
         if larger[2] is not None:
             axes.plot([larger[0]], [larger[2]], "*", color="crimson", markersize=13)
-        axes.set_ylim(table[:, 2].min() - 0.35, table[:, 2].max() + 0.2)
+        lowest = min(table[:, 2].min(), self.law.loss(larger[0], larger[1]), larger[2] or np.inf)
+        axes.set_ylim(lowest - 0.2, table[:, 2].max() + 0.2)
         axes.set_xscale("log")
         axes.set_xlabel("parameters without embeddings")
         axes.set_ylabel("held-out loss in nats per token")
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+        figure.tight_layout()
         caption = (
-            "IsoFLOP curves of the fitted law, with the runs nearest to each; plus: the best size; "
-            "star: the larger run as measured."
+            "IsoFLOP curves of the fitted law; plus: the best size. Dots: the runs, in the colour of "
+            "the nearest amount, with a line to what the law says for each; star: the larger run as "
+            "measured."
         )
         return Picture("isoflop", caption, figure)
 
