@@ -51,6 +51,8 @@ def _records(step: int, loss: float) -> list[dict[str, object]]:
 def test_a_table_of_what_was_trained_on_what_and_how_well(here: Path, capsys) -> None:
     assert main(["runs"]) == 0
     assert "no runs in runs yet" in capsys.readouterr().err
+    assert main(["runs", "rnus"]) == 2
+    assert "rnus: no such folder" in capsys.readouterr().err
     write_run("mine", [3.5, 2.25, 2.5], age=9)
     write_run("other", [3.0])
     assert main(["runs"]) == 0

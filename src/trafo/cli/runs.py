@@ -42,8 +42,12 @@ def run(options: Options) -> None:
 
 
 def _runs(folder: Path) -> list[Path]:
+    from trafo.errors import InputError
+
+    if folder == Path("runs") and not folder.exists():
+        return []  # nothing trained yet
     if not folder.is_dir():
-        return []
+        raise InputError("no such folder", where=str(folder), hint="runs are in `runs` by default")
     configs = [*folder.glob("*/config.yaml"), *folder.glob("*/*/config.yaml")]  # of experiments
     runs = [path.parent for path in configs if not path.parent.is_symlink()]
     return sorted(runs, key=lambda path: path.stat().st_mtime, reverse=True)

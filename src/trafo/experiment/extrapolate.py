@@ -152,8 +152,8 @@ class Extrapolation:
         axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
         figure.tight_layout()
         caption = (
-            "IsoFLOP curves of the fitted law; plus: the best size. Dots: the runs, in the colour of "
-            "the nearest amount, with a line to what the law says for each; star: the larger run as "
+            "IsoFLOP curves of the fitted law; plus: the best size. Dots: runs, coloured by the "
+            "nearest amount, with a line to what the law says for each; star: the larger run as "
             "measured."
         )
         return Picture("isoflop", caption, figure)
