@@ -147,7 +147,7 @@ def test_eval_gives_loss_and_scores(trafo, folder, tmp_path):
     pairs = [("a dog", "ein Hund"), ("b", "b")]
     file = tmp_path / "test.tsv"
     file.write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
-    flags = ["--search.beam", 1, "--search.max-extra", 3, "--search.max-ratio", 1]
+    flags = ["--beam", 1, "--max-extra", 3, "--max-ratio", 1]
     code, text, _ = trafo("eval", "--pairs", file, "--json", *flags)
     facts = json.loads(text)
     assert code == 0

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import OmitArgPrefixes
 
 from trafo.cli.generate import RunPath
 from trafo.cli.tokenizer.arguments import (
@@ -41,7 +43,7 @@ class Options:
     """text files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet; or one token file"""
     pairs: Paths = ()
     """sentence pairs for a translation model, instead of a text: two aligned files, .tsv, .jsonl"""
-    search: BeamConfig = dataclasses.field(default_factory=BeamConfig)
+    search: Annotated[BeamConfig, OmitArgPrefixes] = dataclasses.field(default_factory=BeamConfig)
     """beam search of a translation model, for BLEU and chrF"""
     lowercase: bool = False
     """BLEU and chrF: ignore upper and lower case"""

@@ -150,7 +150,6 @@ class Extrapolation:
         axes.set_xlabel("parameters without embeddings")
         axes.set_ylabel("held-out loss in nats per token")
         axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-        figure.tight_layout()
         caption = (
             "IsoFLOP curves of the fitted law; plus: the best size. Dots: runs, coloured by the "
             "nearest amount, with a line to what the law says for each; star: the larger run as "
