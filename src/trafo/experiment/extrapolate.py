@@ -81,7 +81,8 @@ class Extrapolation:
         steps = max(1, round(flops / flops_per_step(config)))
         every = max(1, steps // 10)
         watch = replace(config.watch, evaluate_every=every)
-        out = folder / f"{LARGER}_seed{config.seed}"
+        # Named by what it is: with more seeds the law changes, and with it the run to be made.
+        out = folder / f"{LARGER}_n{law_parameters(config)}_steps{steps}_seed{config.seed}"
         config = replace(config, steps=steps, watch=watch, out=out.absolute())
         return PlannedRun(name=out.name, arm=LARGER, point={}, seed=config.seed, config=config)
 
