@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from trafo.cli.tokenizer.arguments import OptionalPath
+from trafo.cli.tokenizer.arguments import OptionalPath, OptionalString
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,6 +34,9 @@ class Options:
     """folder of the runs and the report; None: runs/ and the name of the file"""
     jobs: int | None = None
     """runs at a time, which share the cores; None: one per core, if memory has room"""
+    on: OptionalString = None
+    """Ray cluster to run on: ray (of this machine), ray://host:port or host:port; None: here.
+    The folders of the runs and of data.cache must be visible on all nodes"""
     dry_run: bool = False
     """list the runs with their predicted time and memory, and do not run them"""
 
@@ -49,17 +52,17 @@ def run(options: Options) -> None:
     if options.dry_run:
         _show_plan(experiment, folder, options.jobs)
     else:
-        _run(experiment, folder, options.jobs)
+        _run(experiment, folder, options.jobs, options.on)
 
 
-def _run(experiment: Experiment, folder: Path, jobs: int | None) -> None:
+def _run(experiment: Experiment, folder: Path, jobs: int | None, on: str | None) -> None:
     from trafo.experiment.report.content import Sentences, verdicts
     from trafo.experiment.report.write import PAGE
     from trafo.experiment.start import run_experiment
     from trafo.runtime.commands import command
     from trafo.runtime.console import show
 
-    findings = run_experiment(experiment, folder, jobs)
+    findings = run_experiment(experiment, folder, jobs, on=on)
     for line in verdicts(findings.summary):
         show(f"- {line}")
     for block in findings.extra:

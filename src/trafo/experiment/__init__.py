@@ -28,9 +28,11 @@ class _Callable(ModuleType):
         *,
         out: str | PathLike[str] | None = None,
         jobs: int | None = None,
+        on: str | None = None,
     ) -> Findings:
         """Run an experiment: a YAML file, or the same as a dictionary; and return its findings.
 
+        `on` is a Ray cluster: `ray`, or its address.
         `trafo.experiment({"base": {"steps": 300}, "arms": {"pre": {}, "post": {...}}, "seeds": 3},
         "stories.txt", out="runs/norms").records` is a table that pandas reads.
         """
@@ -44,7 +46,7 @@ class _Callable(ModuleType):
             experiment = make_experiment(asked, name, paths)
         else:
             experiment = read_experiment(Path(asked), paths)
-        return run_experiment(experiment, Path(out or Path("runs") / experiment.name), jobs)
+        return run_experiment(experiment, Path(out or Path("runs") / experiment.name), jobs, on=on)
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -7,15 +7,11 @@ stop the others; it is reported at the end, and tried again the next time.
 from __future__ import annotations
 
 import json
-import os
-import select
 import signal
-import subprocess
-import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -25,8 +21,10 @@ from trafo.config import to_yaml
 from trafo.data.prepare import DataConfig
 from trafo.errors import StorageError, TrafoError
 from trafo.experiment.plan import PlannedRun
+from trafo.experiment.program import LocalProgram, LostProgramError, Program
 from trafo.experiment.result import read_result
 from trafo.experiment.spec import Problems
+from trafo.runtime.console import say
 from trafo.train.build import make_task
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import ranks
@@ -34,8 +32,7 @@ from trafo.train.language import LanguageModelling, check_fit
 from trafo.train.run import Run
 
 _LOOK_EVERY = 0.2
-_PATIENCE = 60.0
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_PAUSE_AFTER_LOSS = 2.0  # seconds, for what is left of a program to notice and save
 
 
 class Display(Protocol):
@@ -49,65 +46,29 @@ class Display(Protocol):
 
 
 class Worker:
-    """A process that trains one run at a time; see `worker.py`."""
+    """Trains one run at a time, in a program here or elsewhere; see `worker.py`."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, program: Program) -> None:
         self.run: PlannedRun | None = None
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "trafo.experiment.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=os.environ | dict.fromkeys(_THREADS, str(threads)),
-            start_new_session=True,  # Ctrl-C comes to us, and we stop them
-        )
+        self.program = program
 
     def start(self, run: PlannedRun, pause_at: int | None) -> None:
         """Begin a run, or resume it."""
-        assert self._process.stdin is not None
         self.run = run
-        task = {"config": to_yaml(run.config), "pause_at": pause_at}
-        with suppress(BrokenPipeError):  # it has died, and `ended` will say so
-            self._process.stdin.write(json.dumps(task) + "\n")
-            self._process.stdin.flush()
+        self.program.send(json.dumps({"config": to_yaml(run.config), "pause_at": pause_at}))
 
     def ended(self) -> str | None:
         """How the run has ended: "" if well, else what went wrong; None while it is in progress."""
-        assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], 0)[0]:
+        line = self.program.answer()
+        if line is None:
             return None
-        line = self._process.stdout.readline()
         if not line:
-            return f"its process died with exit code {self._process.wait()}"
+            return "its process died"
         answer = json.loads(line)
         code, said = answer["code"], answer["said"]
         if code < 0:
             return f"killed by {signal.Signals(-code).name}, perhaps out of memory"
         return str(said) or (f"exit code {code}" if code else "")
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it can take another run."""
-        return self._process.poll() is None
-
-    def stop(self) -> None:
-        """Ask it to save and end."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGTERM)
-
-    def close(self) -> None:
-        """Wait until it has ended; kill it if that takes too long."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        self._process.stdout.close()
 
 
 @dataclass
@@ -117,6 +78,8 @@ class Executor:
     jobs: int
     threads: int
     display: Display
+    start_program: Callable[[int], Program] = LocalProgram
+    """from the number of threads to a program that trains runs"""
     problems: list[str] = field(default_factory=list)
 
     def make(self, runs: Sequence[PlannedRun], pause_at: dict[str, int] | None = None) -> None:
@@ -127,21 +90,21 @@ class Executor:
             try:
                 while waiting or workers:
                     while waiting and len(workers) < self.jobs:
-                        workers.append(Worker(self.threads))
+                        workers.append(Worker(self.start_program(self.threads)))
                         self._give(workers[-1], waiting, pause_at or {})
                     self.display.update([worker.run for worker in workers if worker.run])
                     time.sleep(_LOOK_EVERY)
                     for worker in [*workers]:
-                        if self._has_ended(worker) and not (
-                            worker.is_alive and self._give(worker, waiting, pause_at or {})
+                        if self._has_ended(worker, waiting) and not (
+                            worker.program.is_alive and self._give(worker, waiting, pause_at or {})
                         ):
                             workers.remove(worker)
-                            worker.close()
+                            worker.program.close()
             finally:
                 for worker in workers:
-                    worker.stop()
+                    worker.program.stop()
                 for worker in workers:
-                    worker.close()
+                    worker.program.close()
 
     def _give(self, worker: Worker, waiting: deque[PlannedRun], pause_at: dict[str, int]) -> bool:
         """Give it the next run; False if there is none."""
@@ -151,11 +114,18 @@ class Executor:
         worker.start(run, pause_at.get(run.name))
         return True
 
-    def _has_ended(self, worker: Worker) -> bool:
-        problem, run = worker.ended(), worker.run
+    def _has_ended(self, worker: Worker, waiting: deque[PlannedRun]) -> bool:
+        run = worker.run
+        assert run is not None
+        try:
+            problem = worker.ended()
+        except LostProgramError as error:
+            say(f"{run.name}: {error}; it resumes elsewhere")
+            time.sleep(_PAUSE_AFTER_LOSS)
+            waiting.append(run)
+            return True
         if problem is None:
             return False
-        assert run is not None
         if problem:
             self.problems.append(f"{run.name}: {problem}")
         self.display.ended(run, problem or None)

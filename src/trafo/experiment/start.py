@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from trafo.experiment.halving import make_with_halving
 from trafo.experiment.live import Watch
 from trafo.experiment.plan import PlannedRun, plan_runs, tokens_per_step
 from trafo.experiment.predict import predicted_memory
+from trafo.experiment.program import LocalProgram, Program, programs_on
 from trafo.experiment.report.content import Block
 from trafo.experiment.result import read_result
 from trafo.experiment.spec import Experiment, Halving
@@ -53,6 +54,16 @@ def share_machine(runs: Sequence[PlannedRun], jobs: int | None = None) -> Share:
     return Share(jobs, max(1, cores // jobs))
 
 
+def share_cluster(runs: Sequence[PlannedRun], cpus: int, jobs: int | None = None) -> Share:
+    """One run per CPU of the cluster, unless the number of runs at a time was asked for.
+
+    Asked for fewer, each has as many threads as the CPUs allow; a node must have so many.
+    """
+    if jobs is None:
+        return Share(min(cpus, len(runs)), 1)
+    return Share(min(jobs, cpus), max(1, cpus // jobs))
+
+
 def _that_fit(configs: Sequence[TrainConfig]) -> int:
     """Runs at a time that memory has room for; an error if not even one."""
     free = available_memory()
@@ -81,24 +92,41 @@ def pinned(runs: Sequence[PlannedRun], threads: int) -> list[PlannedRun]:
 
 
 def make_runs(
-    experiment: Experiment, folder: Path, jobs: int | None = None, *, quiet: bool = False
+    experiment: Experiment,
+    folder: Path,
+    jobs: int | None = None,
+    *,
+    on: str | None = None,
+    quiet: bool = False,
 ) -> list[PlannedRun]:
     """Train all runs of the experiment that are not done yet; returns all of them."""
     runs = plan_runs(experiment, folder)
     refuse_other_runs(runs)
     prepare_data(runs)
     with _held(folder):
-        return _make(runs, experiment.halving, jobs, quiet=quiet)
+        return _make(runs, experiment.halving, jobs, folder, on, quiet=quiet)
 
 
 def _make(
-    runs: Sequence[PlannedRun], halving: Halving | None, jobs: int | None, *, quiet: bool
+    runs: Sequence[PlannedRun],
+    halving: Halving | None,
+    jobs: int | None,
+    folder: Path,
+    on: str | None,
+    *,
+    quiet: bool,
 ) -> list[PlannedRun]:
-    share = share_machine(runs, jobs)
-    runs = pinned(runs, share.threads)
-    watch = Watch(runs, {run.name: _work(run.config) for run in runs}, quiet=quiet)
-    executor = Executor(share.jobs, share.threads, watch)
-    with watch.shown():
+    start_program: Callable[[int], Program] = LocalProgram
+    with ExitStack() as stack:
+        if on is None:
+            share = share_machine(runs, jobs)
+        else:
+            cpus, start_program = stack.enter_context(programs_on(on, folder / _LOCK))
+            share = share_cluster(runs, cpus, jobs)
+        runs = pinned(runs, share.threads)
+        watch = Watch(runs, {run.name: _work(run.config) for run in runs}, quiet=quiet)
+        executor = Executor(share.jobs, share.threads, watch, start_program)
+        stack.enter_context(watch.shown())
         if halving is None:
             executor.make(runs)
         else:
@@ -127,13 +155,18 @@ class Findings:
 
 
 def run_experiment(
-    experiment: Experiment, folder: Path, jobs: int | None = None, *, quiet: bool = False
+    experiment: Experiment,
+    folder: Path,
+    jobs: int | None = None,
+    *,
+    on: str | None = None,
+    quiet: bool = False,
 ) -> Findings:
-    """Train the runs that are not done yet, and write the report."""
+    """Train the runs that are not done yet, here or `on` a cluster, and write the report."""
     from trafo.experiment.extrapolate import Extrapolation, finished
     from trafo.experiment.report.write import write_report
 
-    runs = make_runs(experiment, folder, jobs, quiet=quiet)
+    runs = make_runs(experiment, folder, jobs, on=on, quiet=quiet)
     summary = summarize(experiment, runs)
     blocks: list[Block] = []
     if experiment.scaling is not None:
@@ -141,7 +174,7 @@ def run_experiment(
         larger = law.larger(folder)
         refuse_other_runs([larger])
         with _held(folder):
-            (larger,) = _make([larger], None, jobs, quiet=quiet)
+            (larger,) = _make([larger], None, jobs, folder, on, quiet=quiet)
         blocks = law.blocks(larger, read_result(larger.folder))
         runs = [*runs, larger]
     write_report(summary, runs, folder, blocks)

@@ -27,7 +27,7 @@ from trafo.tokenizer.counting.counter import (
     concatenate_counts,
     merge_counts,
 )
-from trafo.tokenizer.counting.file_counter import FileCounter
+from trafo.tokenizer.counting.file_counter import Counting, FileCounter
 from trafo.tokenizer.counting.store import CountStore
 from trafo.tokenizer.formats.spec import TokenizerSpec
 from trafo.tokenizer.kernels.arrays import NUM_BYTES
@@ -41,6 +41,9 @@ from trafo.tokenizer.reading.records import Errors
 from trafo.tokenizer.reading.workers import at_least_one, checked_workers
 from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import SpecialFinder
+
+CountElsewhere = Callable[[Chunker, str, CountStore], Counting]
+"""from the chunks, the pattern and the store to what fills it"""
 
 LEAST_MEMORY = 16 << 20  # what training takes in any case, and for each worker
 
@@ -80,13 +83,15 @@ def train_tokenizer(
     errors: Errors = "strict",
     max_memory: int | None = None,
     work_dir: str | Path | None = None,
+    elsewhere: CountElsewhere | None = None,
 ) -> Training:
     """Train on files, folders or globs; see `reading/inputs.py` for the formats.
 
     `field` names the text in JSON lines and Parquet. `errors="replace"` reads U+FFFD where a file
     is not UTF-8. `max_memory`, in bytes, is how much training may take beyond the program itself.
     `work_dir` keeps the counts, so that a killed run resumes and a larger vocabulary needs no
-    second reading. None of the others changes the result.
+    second reading. `elsewhere` counts on other machines (see `trafo.cluster`). None of the others
+    changes the result.
     """
     require_lists(special_tokens=special_tokens)
     special_tokens = list(dict.fromkeys(special_tokens))
@@ -101,14 +106,18 @@ def train_tokenizer(
     with timer.phase("loading kernels"):
         _load_kernels(pattern)
     with ExitStack() as stack:
-        if work_dir is None and max_memory is not None:
+        if work_dir is None and (max_memory is not None or elsewhere is not None):
             work_dir = stack.enter_context(TemporaryDirectory(prefix="trafo-counts-"))
         store = None
         if work_dir is not None:
             key = _key_of_counts(deciding_facts(inputs, pattern, special_tokens))
             store = stack.enter_context(CountStore(Path(work_dir), key))
-        most_memory = None if max_memory is None else max_memory // 8
-        counter = FileCounter(chunker, pattern, workers, store, most_memory)
+        counter: FileCounter | Counting
+        if elsewhere is not None and store is not None:
+            counter = elsewhere(chunker, pattern, store)
+        else:
+            most_memory = None if max_memory is None else max_memory // 8
+            counter = FileCounter(chunker, pattern, workers, store, most_memory)
         with (
             timer.phase("counting"),
             progress("counting words", total=inputs.size, unit="MB", scale=1e6) as bar,
@@ -153,11 +162,14 @@ def _key_of_counts(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {**key, "special_tokens": sorted(facts["special_tokens"])}
 
 
-def _counts(counter: FileCounter, store: CountStore | None) -> tuple[Partitions, WordTotals]:
+def _counts(
+    counter: FileCounter | Counting, store: CountStore | None
+) -> tuple[Partitions, WordTotals]:
     """The words counted, in memory or in a store, and how many they are."""
     if store is not None:
         store.join_runs()
         return store.partitions, store.totals()
+    assert isinstance(counter, FileCounter)
     words = merge_counts(each.export() for each in counter.counters)
     return lambda: [words], words.totals()
 

@@ -329,7 +329,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path, small_disk: Path, tokenizer:
 def test_two_runs_at_once_do_not_mix(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = write(tmp_path / "a.txt", "some text")
     other = TokenWriter(tmp_path / "out", "0" * 64, 300, {})
-    with other, pytest.raises(StorageError, match="another run"):
+    with other, pytest.raises(StorageError, match="another process"):
         encode_files(tokenizer, path, tmp_path / "out")
     check(encode_files(tokenizer, path, tmp_path / "out"), [reference("some text", [])])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from time import perf_counter
@@ -23,6 +24,7 @@ from trafo.errors import ConfigError, InputError, StorageError, require_at_least
 from trafo.runtime.commands import command
 
 if TYPE_CHECKING:
+    from trafo.tokenizer.token_files.encode_files import EncodeElsewhere
     from trafo.tokenizer.tokenizer import Tokenizer
 
 _IDS_PER_WRITE = 4096
@@ -49,7 +51,9 @@ class Options:
     end_of_document: OptionalString = None
     """special token to add after each file or record"""
     workers: OptionalInt = None
-    """number of threads; None: all cores"""
+    """number of threads, or of CPUs of a cluster that --on ray starts; None: all cores"""
+    on: OptionalString = None
+    """Ray cluster to work on: ray (of this machine), ray://host:port or host:port; None: threads"""
     field: str = "text"
     """field that holds the text in JSON lines and Parquet"""
     errors: Errors = "strict"
@@ -98,16 +102,18 @@ def _write_token_file(tokenizer: Tokenizer, options: Options, out: str) -> None:
 
     before = _time_of_change(out)
     start = perf_counter()
-    token_file = encode_files(
-        tokenizer,
-        options.files,
-        out,
-        num_workers=options.workers,
-        field=options.field,
-        errors=options.errors,
-        special=options.special,
-        end_of_document=options.end_of_document,
-    )
+    with _elsewhere(options) as elsewhere:
+        token_file = encode_files(
+            tokenizer,
+            options.files,
+            out,
+            num_workers=options.workers,
+            field=options.field,
+            errors=options.errors,
+            special=options.special,
+            end_of_document=options.end_of_document,
+            elsewhere=elsewhere,
+        )
     seconds = perf_counter() - start
     about = token_file.manifest
     ratio = about.num_bytes / max(1, about.num_tokens)
@@ -119,6 +125,14 @@ def _write_token_file(tokenizer: Tokenizer, options: Options, out: str) -> None:
     done = f"written to {out} in {format_duration(seconds)}" if is_new else f"{out} was up to date"
     show(f"{done}; back to text with")
     show(f"  {command('tokenizer', 'decode', options.tokenizer, '--tokens', out)}")
+
+
+def _elsewhere(options: Options) -> AbstractContextManager[EncodeElsewhere | None]:
+    if options.on is None:
+        return nullcontext()
+    from trafo.cluster.encoding import encoding_on
+
+    return encoding_on(options.on, options.workers)
 
 
 def _time_of_change(out: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trafo.tokenizer import Inputs
-    from trafo.tokenizer.train import Training
+    from trafo.tokenizer.train import CountElsewhere, Training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,9 @@ class Options:
     pattern: str = "gpt2"
     """pre-tokenization: gpt2, gpt4, gpt4o, llama3, whitespace, none, or a regular expression"""
     workers: OptionalInt = None
-    """number of threads; None: all cores"""
+    """number of threads, or of CPUs of a cluster that --on ray starts; None: all cores"""
+    on: OptionalString = None
+    """Ray cluster to work on: ray (of this machine), ray://host:port or host:port; None: threads"""
     max_memory: OptionalString = None
     """memory limit for training, beyond the program itself, such as 2GB"""
     field: str = "text"
@@ -86,17 +89,27 @@ def train(options: Options, inputs: Inputs, folder: Path) -> Training:
     facts["vocab_size"] = options.vocab_size
     if not options.overwrite:
         refuse_other_training(folder, facts)
-    training = train_tokenizer(
-        inputs,
-        options.vocab_size,
-        options.special_tokens,
-        pattern=options.pattern,
-        num_workers=options.workers,
-        max_memory=max_memory,
-        work_dir=folder / COUNTS,
-    )
+    with _elsewhere(options) as elsewhere:
+        training = train_tokenizer(
+            inputs,
+            options.vocab_size,
+            options.special_tokens,
+            pattern=options.pattern,
+            num_workers=options.workers,
+            max_memory=max_memory,
+            work_dir=folder / COUNTS,
+            elsewhere=elsewhere,
+        )
     save_folder(training.spec, folder, training={**facts, **_learned(training)})
     return training
+
+
+def _elsewhere(options: Options) -> AbstractContextManager[CountElsewhere | None]:
+    if options.on is None:
+        return nullcontext()
+    from trafo.cluster.counting import counting_on
+
+    return counting_on(options.on, options.workers)
 
 
 def _learned(training: Training) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from trafo.tokenizer.counting.counter import WordCounter
 from trafo.tokenizer.counting.store import CountStore
@@ -13,6 +14,16 @@ from trafo.tokenizer.reading.workers import Pool, map_in_order
 from trafo.tokenizer.words.scanner import Scanner
 
 SECONDS_BETWEEN_SAVES = 60.0
+
+
+class Counting(Protocol):
+    """Counts the words of all chunks into a store, elsewhere than in threads of this process."""
+
+    num_bytes: int
+    """of text, counted so far"""
+
+    def run(self, advance: Callable[[float], None]) -> None:
+        """Count to the end, from where the store left off; `advance` is told the bytes read."""
 
 
 class FileCounter:

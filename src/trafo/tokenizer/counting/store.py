@@ -106,16 +106,21 @@ class CountStore:
 
     def add_run(self, counters: Sequence[WordCounter], position: Position, num_bytes: int) -> None:
         """Store what the counters hold and how far they have come; empty them."""
-        self._runs.append(
-            self._write_run(
-                merge_counts(counter.export(i, NUM_PARTITIONS) for counter in counters)
-                for i in range(NUM_PARTITIONS)
-            )
+        merged = (
+            merge_counts(counter.export(i, NUM_PARTITIONS) for counter in counters)
+            for i in range(NUM_PARTITIONS)
         )
-        self.position, self.num_bytes = position, num_bytes
-        self._write_manifest()
+        self.add_partitions(merged, position, num_bytes)
         for counter in counters:
             counter.clear()
+
+    def add_partitions(
+        self, partitions: Iterable[WordCounts], position: Position, num_bytes: int
+    ) -> None:
+        """Store counts, partition after partition, and how far they have come."""
+        self._runs.append(self._write_run(partitions))
+        self.position, self.num_bytes = position, num_bytes
+        self._write_manifest()
 
     def join_runs(self) -> None:
         """Make one run of all, so that later passes need not add them up again."""

@@ -88,7 +88,7 @@ class Chunker:
         self.inputs = inputs
         self.end = Position(len(inputs.files))  # where nothing is left to read
         self._cutter = Cutter(Scanner(pattern), finder)
-        self._finder = finder
+        self.finder = finder
         self._chunk_size = chunk_size
         self._max_memory = max_memory  # None: what the machine has
 
@@ -97,23 +97,35 @@ class Chunker:
         files = self.inputs.files[: position.file]
         return sum(file.size for file in files) + position.disk_bytes
 
-    def plan(self, start: Position = START) -> Iterator[PlannedChunk]:
-        """All chunks in order, from `start`, which is the `next` of an earlier chunk."""
-        for index in range(start.file, len(self.inputs.files)):
-            yield from self._plan_file(start if index == start.file else Position(index))
+    def plan(self, start: Position = START, end: Position | None = None) -> Iterator[PlannedChunk]:
+        """All chunks in order, from `start`, which is the `next` of an earlier chunk.
 
-    def _plan_file(self, at: Position) -> Iterator[PlannedChunk]:
+        With an `end`, up to it: the end of a file, or a border in one that can be entered.
+        """
+        end = end or self.end
+        for index in range(start.file, len(self.inputs.files)):
+            if Position(index) >= end:
+                return
+            at = start if index == start.file else Position(index)
+            yield from self._plan_file(at, end.offset if index == end.file else None)
+
+    def can_enter(self, file: InputFile) -> bool:
+        """Whether the chunks of a file can be planned from the bytes around their ends."""
+        return bool(file.size) and file.is_seekable and self.inputs.errors == "strict"
+
+    def _plan_file(self, at: Position, stop: int | None) -> Iterator[PlannedChunk]:
         file = self.inputs.files[at.file]
         if file.has_records:
             yield from self._plan_records(at)
             return
-        if file.size and file.is_seekable and self.inputs.errors == "strict":
-            for chunk in self._plan_unread(at):
+        if self.can_enter(file):
+            stop = file.size if stop is None else stop
+            for chunk in self._plan_unread(at, stop):
                 yield chunk
-                if chunk.is_last:
+                if chunk.end == stop:
                     return
                 at = chunk.next
-        yield from self._plan_by_reading(at)
+        yield from self._plan_by_reading(at, stop)
 
     def _planned(
         self,
@@ -132,35 +144,37 @@ class Chunker:
             file, at.offset, end, is_last, following, disk_bytes, raw, document_ends
         )
 
-    def _plan_unread(self, at: Position) -> Iterator[PlannedChunk]:
+    def _plan_unread(self, at: Position, stop: int) -> Iterator[PlannedChunk]:
         """Chunks until one whose end cannot be found from the text near it."""
         file = self.inputs.files[at.file]
-        is_last = False
-        while not is_last:
-            is_last = at.offset + self._chunk_size >= file.size
-            end = file.size if is_last else self._border(file, at.offset)
+        end: int | None = None
+        while end != stop:
+            reaches = at.offset + self._chunk_size >= stop
+            end = stop if reaches else self.border(file, at.offset, self._chunk_size)
             if end is None:
                 return
-            chunk = self._planned(at, end, end, is_last=is_last)
+            chunk = self._planned(at, end, end, is_last=end == file.size)
             yield chunk
             at = chunk.next
 
-    def _border(self, file: InputFile, start: int) -> int | None:
-        """Where a chunk from `start` may end."""
-        stop = start + self._chunk_size
-        for window in (min(_WINDOW, self._chunk_size), self._chunk_size):
+    def border(self, file: InputFile, start: int, size: int) -> int | None:
+        """Where `size` bytes from `start`, or somewhat less, may end; None if that is not known."""
+        stop = start + size
+        for window in (min(_WINDOW, size), min(self._chunk_size, size)):
             near_end = read_range(file.path, stop - window, window)
             place = self._cutter.last_certain_place(near_end)
             if place is not None:
                 return stop - window + place
         return None
 
-    def _plan_by_reading(self, at: Position) -> Iterator[PlannedChunk]:
+    def _plan_by_reading(self, at: Position, stop: int | None) -> Iterator[PlannedChunk]:
         """Chunks whose ends are found by looking at all of their text."""
         file = self.inputs.files[at.file]
         pending: list[bytes] = []
         missing = 0
         reads = self.inputs.read(file, self._chunk_size, at.offset)
+        if stop is not None:
+            reads = _until(reads, at.offset, stop)
         for (data, disk_end), is_last in _mark_last(reads):
             pending.append(data)
             missing -= len(data)
@@ -174,7 +188,8 @@ class Chunker:
             pending = [text[end:]]
             if end:
                 offset = at.offset + end
-                chunk = self._planned(at, offset, disk_end, is_last=is_last, raw=text[:end])
+                ends_file = is_last and stop in (None, file.size)
+                chunk = self._planned(at, offset, disk_end, is_last=ends_file, raw=text[:end])
                 yield chunk
                 at = chunk.next
 
@@ -239,16 +254,27 @@ class Chunker:
 
     def _find_specials(self, data: Bytes, ends: Int64s) -> Specials:
         """Special tokens inside documents, and the documents' ends, in order of place."""
-        found = self._finder.find(data, 0, len(data))
+        found = self.finder.find(data, 0, len(data))
         if not len(ends):
             return found
         crosses = np.searchsorted(ends, found[:, 0], "right") != np.searchsorted(ends, found[:, 1])
         if crosses.any():  # what looks like a special token is the end of one text and the next
             spans = pairwise([0, *ends.tolist()])
-            found = np.concatenate([self._finder.find(data, a, b) for a, b in spans])
-        of_documents = np.stack([ends, ends, np.full_like(ends, self._finder.document_end)], axis=1)
+            found = np.concatenate([self.finder.find(data, a, b) for a, b in spans])
+        of_documents = np.stack([ends, ends, np.full_like(ends, self.finder.document_end)], axis=1)
         found = np.concatenate([found, of_documents])
         return np.ascontiguousarray(found[np.lexsort((found[:, 1], found[:, 0]))])
+
+
+def _until(
+    reads: Iterator[tuple[bytes, int]], offset: int, stop: int
+) -> Iterator[tuple[bytes, int]]:
+    """Reads of a file that is not compressed, from an offset up to another."""
+    for data, disk_end in reads:
+        yield data[: stop - offset], min(disk_end, stop)
+        offset += len(data)
+        if offset >= stop:
+            return
 
 
 def _mark_last(items: Iterable[Item]) -> Iterator[tuple[Item, bool]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,10 +12,10 @@ import numpy as np
 from trafo.errors import InputError
 from trafo.runtime.progress import progress
 from trafo.runtime.remote import RemotePath, located
-from trafo.tokenizer.formats.spec import END_OF_TEXT
+from trafo.tokenizer.formats.spec import END_OF_TEXT, TokenizerSpec
 from trafo.tokenizer.kernels.arrays import Int64s, Specials
 from trafo.tokenizer.kernels.bpe import NO_ID
-from trafo.tokenizer.reading.chunks import Chunker, PlannedChunk
+from trafo.tokenizer.reading.chunks import START, Chunker, PlannedChunk, Position
 from trafo.tokenizer.reading.inputs import Inputs, Paths, open_inputs
 from trafo.tokenizer.reading.records import Errors
 from trafo.tokenizer.reading.workers import checked_workers, map_in_order
@@ -34,6 +36,7 @@ def encode_files(
     errors: Errors = "strict",
     special: SpecialPolicy = "allow",
     end_of_document: str | None = None,
+    elsewhere: EncodeElsewhere | None = None,
 ) -> TokenFile:
     """Encode files, folders or globs into the token file `out`.
 
@@ -41,7 +44,8 @@ def encode_files(
     `<|endoftext|>` in it; `end_of_document` names a special token to write after each record and
     file. If `out` is there already, made from the same input in the same way, nothing is
     done; if an earlier run was killed, it is finished. If `out` is a URL, the file is made in the
-    cache folder and sent when it is finished; the copy stays there.
+    cache folder and sent when it is finished; the copy stays there. `elsewhere` encodes on other
+    machines (see `trafo.cluster`), with the same result.
     """
     inputs = open_inputs(inputs, field, errors)
     made_from = {
@@ -50,45 +54,73 @@ def encode_files(
         "end_of_document": end_of_document,
     }
     workers = checked_workers(num_workers)
-    encoder = ChunkEncoder(tokenizer, inputs, special, end_of_document)
+    job = EncodingJob(tokenizer.spec, inputs, special, end_of_document)
+    encoder = ChunkEncoder(tokenizer, job)
     place = located(out)
     path = place if isinstance(place, Path) else place.local_copy
     with TokenWriter(path, tokenizer.hash, tokenizer.vocab_size, made_from) as writer:
         if not writer.is_finished:
             with progress("encoding", total=inputs.size, unit="MB", scale=1e6) as bar:
                 bar.advance(encoder.chunker.disk_bytes_before(writer.position))
-                chunks = encoder.chunker.plan(writer.position)
-                for encoded in map_in_order(encoder.encode, chunks, workers):
-                    writer.write(*encoded[:3], encoded.plan.next)
-                    bar.advance(encoded.plan.disk_bytes)
+                if elsewhere is None:
+                    chunks = encoder.chunker.plan(writer.position)
+                    encoded = map_in_order(encoder.encode, chunks, workers)
+                else:
+                    encoded = elsewhere(job, encoder.chunker, writer.position)
+                for part in encoded:
+                    writer.write(part.ids, part.document_ends, part.num_bytes, part.next)
+                    bar.advance(part.disk_bytes)
             writer.finish()
     if isinstance(place, RemotePath):
         send_token_file(path, place)
     return TokenFile.open(path)
 
 
-class EncodedChunk(NamedTuple):
-    """The ids of a chunk, where in them documents end, and how many bytes of text they are."""
+class Encoded(NamedTuple):
+    """The ids of a chunk, or of several, and where in them documents end."""
 
     ids: Tokens
     document_ends: Int64s
-    num_bytes: int
-    plan: PlannedChunk
+    num_bytes: int  # of text
+    next: Position  # where in the input the next chunk begins
+    disk_bytes: int  # what it adds to the bytes read from disk; for progress
+
+
+@dataclass(frozen=True)
+class EncodingJob:
+    """Everything that decides the ids of a corpus."""
+
+    spec: TokenizerSpec
+    inputs: Inputs
+    special: SpecialPolicy
+    end_of_document: str | None
+
+
+EncodeElsewhere = Callable[[EncodingJob, Chunker, Position], Iterator[Encoded]]
+"""from a job, its chunks and where to begin to all that follows, in order"""
+
+
+def joined(parts: Sequence[Encoded]) -> Encoded:
+    """Consecutive parts as one."""
+    starts = np.cumsum([0, *(len(part.ids) for part in parts)])
+    ends = [part.document_ends + start for part, start in zip(parts, starts, strict=False)]
+    return Encoded(
+        np.concatenate([part.ids for part in parts]),
+        np.unique(np.concatenate(ends)),
+        sum(part.num_bytes for part in parts),
+        parts[-1].next,
+        sum(part.disk_bytes for part in parts),
+    )
 
 
 class ChunkEncoder:
     """Encodes chunks, in any number of threads."""
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        inputs: Inputs,
-        special: SpecialPolicy,
-        end_of_document: str | None,
-    ) -> None:
-        self._finder = tokenizer.special_finder(special)
-        self.chunker = Chunker(inputs, tokenizer.pattern, self._finder, _CHUNK)
-        self._refuse = special == "refuse"
+    def __init__(self, tokenizer: Tokenizer, job: EncodingJob) -> None:
+        end_of_document = job.end_of_document
+        self._finder = tokenizer.special_finder(job.special)
+        self.chunker = Chunker(job.inputs, tokenizer.pattern, self._finder, _CHUNK)
+        self._refuse = job.special == "refuse"
         ids = tokenizer.special_tokens
         if end_of_document is not None and end_of_document not in ids:
             raise InputError(
@@ -103,7 +135,7 @@ class ChunkEncoder:
         self._tokenizer = tokenizer
         self._dtype = np.dtype(dtype_for(tokenizer.vocab_size)).newbyteorder("<")
 
-    def encode(self, plan: PlannedChunk) -> EncodedChunk:
+    def encode(self, plan: PlannedChunk) -> Encoded:
         """Read a chunk; its ids."""
         with self._tokenizer.encoder() as encoder:
             chunk = self.chunker.read(plan)
@@ -112,7 +144,13 @@ class ChunkEncoder:
                 self._refuse_specials(specials, plan)
             ids = encoder.encode_chunk(data, 0, len(data), specials, self._document_end_id)
             ends = self._document_ends(specials, encoder.places_of_specials())
-            return EncodedChunk(ids.astype(self._dtype), ends, len(data), plan)
+            ids = ids.astype(self._dtype)
+            return Encoded(ids, ends, len(data), plan.next, plan.disk_bytes)
+
+    @property
+    def nothing(self) -> Encoded:
+        """The ids of no text."""
+        return Encoded(np.empty(0, self._dtype), np.empty(0, np.int64), 0, START, 0)
 
     def _refuse_specials(self, specials: Specials, plan: PlannedChunk) -> None:
         found = specials[specials[:, 2] < self._finder.document_end]

@@ -1,0 +1,171 @@
+"""Counting and encoding on 1, 2 and 4 Ray workers against our own threads, on this machine.
+
+The cluster and its workers are started before anything is timed; how long that takes is printed.
+What limits a large cluster is measured too: planning, adding up counts, fetching them, writing ids.
+"""
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import texts
+from tokenizer_encode import gpt2
+from trafo.cluster.connect import own_warnings
+from trafo.cluster.counting import counting_on
+from trafo.cluster.encoding import encoding_on
+from trafo.runtime.progress import set_quiet
+from trafo.tokenizer import Tokenizer, encode_files, train_tokenizer
+from trafo.tokenizer.counting.counter import WordCounter, WordCounts, merge_counts
+from trafo.tokenizer.reading.chunks import Chunker
+from trafo.tokenizer.reading.inputs import open_inputs
+from trafo.tokenizer.words.scanner import Scanner
+from trafo.tokenizer.words.specials import SpecialFinder
+
+SPECIAL = "<|endoftext|>"
+VOCAB_SIZE = 300  # hardly any merges: it is counting that is compared
+
+
+def seconds(work: Callable[..., object], *arguments: object) -> float:
+    start = time.perf_counter()
+    work(*arguments)
+    return time.perf_counter() - start
+
+
+class Corpus:
+    """A text in a file, counted and encoded by threads or on the cluster that is connected."""
+
+    def __init__(self, path: Path, tokenizer: Tokenizer) -> None:
+        self.path, self.tokenizer = path, tokenizer
+        self.out = path.with_name("out")
+
+    def count(self, workers: int | None) -> None:
+        if workers:
+            train_tokenizer(self.path, VOCAB_SIZE, [SPECIAL], num_workers=workers)
+            return
+        with counting_on("ray") as elsewhere:
+            train_tokenizer(self.path, VOCAB_SIZE, [SPECIAL], elsewhere=elsewhere)
+
+    def encode(self, workers: int | None) -> None:
+        shutil.rmtree(self.out, ignore_errors=True)
+        out = self.out / "x.tokens"
+        if workers:
+            encode_files(self.tokenizer, self.path, out, num_workers=workers)
+            return
+        with encoding_on("ray") as elsewhere:
+            encode_files(self.tokenizer, self.path, out, elsewhere=elsewhere)
+
+
+def compare_with_threads(corpus: Corpus, workers: int, rounds: int) -> None:
+    """Threads and the cluster in turn."""
+    import ray
+
+    size = corpus.path.stat().st_size / 1e6
+    with own_warnings():
+        ray.init(
+            "local",
+            num_cpus=workers,
+            include_dashboard=False,
+            object_store_memory=1 << 30,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+    try:
+        for name, work in (("counting", corpus.count), ("encoding", corpus.encode)):
+            print(f"{name}: first use of {workers} workers {seconds(work, None):.1f} s")
+            work(workers)
+            ours = [(seconds(work, workers), seconds(work, None)) for _ in range(rounds)]
+            ratios = [on_ray / threads for threads, on_ray in ours]
+            rates = [size / statistics.median(column) for column in zip(*ours, strict=True)]
+            print(
+                f"{name}, {workers} workers: threads {rates[0]:.0f} MB/s, Ray {rates[1]:.0f} MB/s, "
+                f"Ray takes {statistics.median(ratios):.2f} x the time "
+                f"({min(ratios):.2f} to {max(ratios):.2f})",
+                flush=True,
+            )
+    finally:
+        with own_warnings():
+            ray.shutdown()
+
+
+def limits(path: Path) -> None:
+    """The work that one process does for all: its rates bound the cluster, whatever its size."""
+    inputs = open_inputs(path)
+    chunker = Chunker(inputs, "gpt2", SpecialFinder([SPECIAL]), 1 << 20)
+    number = inputs.size >> 20
+    took = seconds(
+        lambda: [chunker.border(inputs.files[0], i << 20, 1 << 20) for i in range(number)]
+    )
+    print(f"planning: {number / took:,.0f} pieces/s from a local disk")
+    distinct_words(chunker)
+    simulate_adding()
+
+
+def distinct_words(chunker: Chunker) -> None:
+    """How many there are in so much text, and by Heaps' law, V = K n^b, in much more."""
+    counter, read, next_line = WordCounter(Scanner("gpt2")), 0, 1 << 20
+    points = []
+    for planned in chunker.plan():
+        chunk = chunker.read(planned)
+        counter.count(chunk.data, 0, len(chunk.data), chunk.specials)
+        read += len(chunk.data)
+        if read >= next_line:
+            totals = counter.export().totals()
+            points.append((read, totals.num_distinct, totals.num_bytes + 16 * totals.num_distinct))
+            next_line *= 2
+    for read, words, weight in points:
+        print(f"  {read / 1e6:6,.1f} MB: {words:10,} distinct words, {weight / 1e6:6.2f} MB")
+    sizes, words, weights = np.log(np.array(points[-4:], float)).T
+    slope, start = np.polyfit(sizes, words, 1)
+    per_word = np.exp(weights[-1] - words[-1])
+    for size in (256e6, 32e9, 1e12):
+        predicted = np.exp(start + slope * np.log(size))
+        print(
+            f"  {size / 1e9:6,.1f} GB: {predicted / 1e6:8.1f} million, "
+            f"{predicted * per_word / 1e6:,.0f} MB, by V = K n^{slope:.2f}"
+        )
+
+
+def simulate_adding(num_words: int = 1_000_000) -> None:
+    """Counts of so many words, as a large piece has, half of them in every piece."""
+    random = np.random.default_rng(0)
+
+    def piece() -> WordCounts:
+        common = np.char.add("word", np.arange(num_words // 2).astype(str))
+        rare = np.char.add("rare", random.integers(0, 10**9, num_words // 2).astype(str))
+        words = np.unique(np.concatenate([common, rare]))
+        text = np.frombuffer("".join(words).encode(), np.uint8)
+        ends = np.cumsum(np.char.str_len(words)).astype(np.int64)
+        return WordCounts(text, ends, np.ones(len(words), np.int64))
+
+    pieces = [piece() for _ in range(4)]
+    took = seconds(lambda: merge_counts(pieces))
+    num = sum(map(len, pieces))
+    weight = sum(len(p.text) + 16 * len(p) for p in pieces)
+    print(f"adding up: {num / took / 1e6:.1f} million words/s, {weight / took / 1e6:.0f} MB/s")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--text", type=Path, help="the text; default: the shared books, repeated")
+    parser.add_argument("--megabytes", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--distinct", type=int, default=15, help="megabytes at its beginning that are not repeated"
+    )
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
+    options = parser.parse_args()
+    set_quiet(True)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "text.txt")
+        text = texts.text_bytes(options.text, options.megabytes)
+        file.write_bytes(text[: options.distinct * 10**6])
+        limits(file)
+        file.write_bytes(text)
+        for number in options.workers:
+            compare_with_threads(Corpus(file, gpt2()), number, options.rounds)

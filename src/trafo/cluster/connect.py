@@ -1,0 +1,154 @@
+"""A Ray cluster for the length of a block: this machine's own, or one at an address."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from trafo.errors import ConfigError, InputError, MissingPackageError, TrafoError
+from trafo.runtime.console import say
+from trafo.tokenizer.reading.inputs import Inputs
+
+_SECONDS_FOR_A_CPU = 10.0
+_OBJECT_STORE = 1 << 30  # bytes, of a cluster that is started here
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # what Ray's warning about GPUs asks for
+    "RAY_DEDUP_LOGS": "0",
+}
+
+
+@contextmanager
+def connected(on: str, num_workers: int | None = None) -> Iterator[None]:
+    """Connect to a cluster, and leave it afterwards; no task of ours is left behind.
+
+    `on` is `ray` for this machine's cluster, which is started with `num_workers` CPUs if there is
+    none, or the address of one: `ray://host:port` from outside, `host:port` from one of its nodes.
+    """
+    ray = _import_ray()
+    if ray.is_initialized():  # by the program that calls us, which goes on with it
+        check_room()
+        yield
+        return
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        with own_warnings():
+            _connect(ray, on, num_workers)
+        check_room()
+        yield
+    finally:
+        with suppress(Exception), own_warnings():
+            ray.shutdown()
+
+
+def _import_ray() -> Any:
+    if find_spec("ray") is None:
+        raise MissingPackageError(
+            "--on ray needs the package ray", hint="pip install 'trafo[cluster]'"
+        )
+    with own_warnings():
+        import ray
+    return ray
+
+
+@contextmanager
+def own_warnings() -> Iterator[None]:
+    """Ray warns of its own future and of open files; that says nothing to our users."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _connect(ray: Any, on: str, num_workers: int | None) -> None:
+    settings: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if on == "ray":
+        try:
+            ray.init("auto", **settings)
+        except ConnectionError:
+            say("starting a Ray cluster on this machine")
+            ray.init(
+                "local",
+                num_cpus=num_workers,
+                include_dashboard=False,
+                object_store_memory=_OBJECT_STORE,
+                _node_ip_address="127.0.0.1",
+                **settings,
+            )
+        return
+    if ":" not in on:
+        raise ConfigError(f"--on is {on!r}", hint="write ray, ray://host:port or host:port")
+    try:
+        ray.init(on, **settings)
+    except Exception as error:  # of many classes, Ray's and those of what it uses
+        what = " ".join(str(error).split())[:200] or type(error).__name__
+        hint = "check that `ray status` on its head node is fine"
+        raise InputError(f"no Ray cluster answers: {what}", where=on, hint=hint) from error
+
+
+def num_cpus() -> int:
+    """CPUs of all nodes that are alive."""
+    import ray
+
+    return int(ray.cluster_resources().get("CPU", 0))
+
+
+def check_room() -> None:
+    """Refuse a cluster without CPUs; wait for one that is busy, and say so.
+
+    The first task also shows whether the nodes have the same trafo as we.
+    """
+    import ray
+
+    if num_cpus() < 1:
+        raise InputError(
+            "the cluster has no CPUs for tasks",
+            hint="add a node with `ray start --address=HEAD:PORT`, or start it with --num-cpus",
+        )
+    answer = ray.remote(num_cpus=1, max_retries=-1)(_version).remote()
+    ready, _ = ray.wait([answer], timeout=_SECONDS_FOR_A_CPU)
+    if not ready:
+        free = int(ray.available_resources().get("CPU", 0))
+        say(f"waiting for a worker: {free} of {num_cpus()} CPUs of the cluster are free")
+    try:
+        found = ray.get(answer)
+    except ray.exceptions.RayTaskError as error:
+        raise unwrapped(error) from None
+    if found != _version():
+        raise InputError(
+            f"a node of the cluster has trafo {found}, this machine has {_version()}",
+            hint="install the same version everywhere",
+        )
+
+
+def _version() -> str:
+    # By name: what trafo offers on demand, torch among it, is not what this package imports.
+    return str(import_module("trafo").__version__)
+
+
+def unwrapped(error: Any) -> Exception:
+    """What went wrong in a task, in the words of our own errors where it was one."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, TrafoError):
+        return cause
+    if isinstance(cause, ModuleNotFoundError) or "ModuleNotFoundError" in str(error):
+        missing = str(error).strip().splitlines()[-1]
+        hint = "install the same trafo on every node"
+        return InputError(f"a node of the cluster cannot run trafo: {missing}", hint=hint)
+    return cause if isinstance(cause, Exception) else error
+
+
+def refuse_private_files(inputs: Inputs) -> None:
+    """Refuse text that only this process can read."""
+    for file in inputs.files:
+        if str(file.path).startswith("memory://"):
+            raise InputError(
+                "only this process can read it, not the workers of a cluster",
+                where=str(file.path),
+                hint="use a folder that all nodes share, or s3://",
+            )

@@ -1,0 +1,151 @@
+"""Words counted on a cluster: pieces of the text -> counts, divided by the words' hash -> sums.
+
+Each worker counts a piece and divides its words into groups by their hash; for each group another
+task adds up what all pieces of a wave have in it. So only the words of a wave's sum, each once,
+come to the driver, one group at a time, and go to the store on its disk. A wave is saved as a
+whole: a driver that is killed resumes there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+
+from trafo.cluster.connect import connected, num_cpus, refuse_private_files
+from trafo.cluster.tasks import Shared, Tasks
+from trafo.tokenizer.counting.counter import WordCounter, WordCounts, merge_counts
+from trafo.tokenizer.counting.store import NUM_PARTITIONS, CountStore
+from trafo.tokenizer.reading.chunks import Chunker
+from trafo.tokenizer.reading.inputs import Inputs
+from trafo.tokenizer.reading.pieces import Piece, chunks_of, plan_pieces
+from trafo.tokenizer.train import CountElsewhere
+from trafo.tokenizer.words.scanner import Scanner
+from trafo.tokenizer.words.specials import SpecialFinder
+
+SMALLEST_PIECE, LARGEST_PIECE = 4 << 20, 256 << 20  # bytes
+PIECES_PER_CPU = 8
+PIECES_PER_WAVE = 128
+
+Arrays = tuple[Any, Any, Any]  # text, ends and counts of some words
+
+
+@dataclass(frozen=True)
+class CountingJob:
+    """What a worker needs to know."""
+
+    inputs: Inputs
+    pattern: str
+    special_tokens: tuple[str, ...]
+    num_groups: int
+
+
+def piece_size(total: int, smallest: int, largest: int) -> int:
+    """So many bytes that every CPU gets several pieces, and the last ones end together."""
+    return min(largest, max(smallest, total // (PIECES_PER_CPU * max(1, num_cpus()))))
+
+
+@contextmanager
+def counting_on(on: str, num_workers: int | None = None) -> Iterator[CountElsewhere]:
+    """For `train_tokenizer`: counts on a cluster; see `connected` for the arguments."""
+    with connected(on, num_workers):
+        yield RayCounter
+
+
+class RayCounter:
+    """Counts all pieces on the cluster; a `trafo.tokenizer.counting.file_counter.Counting`."""
+
+    def __init__(self, chunker: Chunker, pattern: str, store: CountStore) -> None:
+        refuse_private_files(chunker.inputs)
+        self.num_bytes = store.num_bytes
+        self._chunker = chunker
+        self._store = store
+        self._end = store.position
+        # As many groups as CPUs can work on, so that small ones do not become too small.
+        self._num_groups = min(NUM_PARTITIONS, 1 << max(1, num_cpus() - 1).bit_length())
+        specials = tuple(chunker.finder.tokens)
+        job = CountingJob(chunker.inputs, pattern, specials, self._num_groups)
+        self._counting = Tasks(count_piece, job)
+        self._adding = Tasks(add_up, None)
+
+    def run(self, advance: Callable[[float], None]) -> None:
+        """Count to the end, wave after wave."""
+        position = self._store.position
+        advance(self._chunker.disk_bytes_before(position))
+        if position == self._chunker.end:
+            return
+        size = piece_size(self._chunker.inputs.size, SMALLEST_PIECE, LARGEST_PIECE)
+        pieces = plan_pieces(self._chunker, size, position)
+        while groups := self._count(islice(pieces, PIECES_PER_WAVE), advance):
+            self._store.add_partitions(self._sums(groups), self._end, self.num_bytes)
+        if self._store.position != self._chunker.end:
+            self._store.add_partitions(_nothing(), self._chunker.end, self.num_bytes)
+
+    def _count(self, wave: Iterator[Piece], advance: Callable[[float], None]) -> list[list[Any]]:
+        """Count the pieces of a wave; for each a reference to each group of its words."""
+        outputs: list[list[Any]] = []
+        under_way: dict[Any, int] = {}  # bytes on disk
+        with self._counting.cancelled_at_the_end():
+            for piece in chain(wave, [None]):  # None: nothing is left but to wait
+                while under_way and (piece is None or not self._counting.has_room):
+                    done, num_bytes = self._counting.next_done()
+                    self.num_bytes += num_bytes
+                    advance(under_way.pop(done))
+                if piece is not None:
+                    num_returns = 1 + self._num_groups
+                    size, *groups = self._counting.submit(piece, num_returns=num_returns)
+                    under_way[size] = piece.disk_bytes
+                    outputs.append(groups)
+                    self._end = piece.end
+        return outputs
+
+    def _sums(self, outputs: list[list[Any]]) -> Iterator[WordCounts]:
+        """The counts of a wave, partition after partition; one group is here at a time."""
+        with self._adding.cancelled_at_the_end():
+            sums = [self._adding.submit(*group)[0] for group in zip(*outputs, strict=True)]
+            for group in sums:
+                for arrays in self._adding.get(group):
+                    yield _as_counts(arrays)
+
+
+def count_piece(shared: Shared[CountingJob], piece: Piece) -> tuple[Any, ...]:
+    """A task: the bytes of text in a piece, and its words in groups of partitions."""
+    job, chunker = shared.made(_with_chunker)
+    counter = WordCounter(Scanner(job.pattern))
+    num_bytes = 0
+    for planned in chunks_of(piece, chunker):
+        chunk = chunker.read(planned)
+        counter.count(chunk.data, 0, len(chunk.data), chunk.specials)
+        num_bytes += len(chunk.data)
+    partitions = [_as_arrays(counter.export(i, NUM_PARTITIONS)) for i in range(NUM_PARTITIONS)]
+    per_group = NUM_PARTITIONS // job.num_groups
+    groups = [partitions[i : i + per_group] for i in range(0, NUM_PARTITIONS, per_group)]
+    return num_bytes, *groups
+
+
+def add_up(_: Shared[None], *groups: list[Arrays]) -> list[Arrays]:
+    """A task: the sum of one group of all pieces, partition by partition."""
+    return [_as_arrays(merge_counts(map(_as_counts, same))) for same in zip(*groups, strict=True)]
+
+
+def _with_chunker(job: CountingJob) -> tuple[CountingJob, Chunker]:
+    return job, Chunker(job.inputs, job.pattern, SpecialFinder(job.special_tokens))
+
+
+def _as_arrays(words: WordCounts) -> Arrays:
+    return words.text, words.ends, words.counts
+
+
+def _as_counts(arrays: Arrays) -> WordCounts:
+    """What comes from shared memory cannot be written to, and kernels want numbers that can."""
+    text, ends, counts = arrays
+    return WordCounts(text, np.array(ends), np.array(counts))
+
+
+def _nothing() -> Iterator[WordCounts]:
+    empty = WordCounter(Scanner("none"))
+    return (empty.export(i, NUM_PARTITIONS) for i in range(NUM_PARTITIONS))
