@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trafo.errors import ConfigError
-from trafo.generate.beam import beam_search_all
+from trafo.generate.beam import beam_search_all, beam_search_steps
 from trafo.generate.beam_config import BeamConfig
 from trafo.generate.beam_decoder import CachedDecoder, CompiledDecoder, reorder_beams
 from trafo.generate.beam_kernels import best_continuations
 from trafo.generate.beam_reference import beam_search
-from trafo.generate.beam_steps import beam_search_steps
 from trafo.models import (
     EncoderDecoder,
     EncoderDecoderConfig,

@@ -157,18 +157,20 @@ def _draw(bundle: TranslatorBundle, sentences: Sequence[str], options: Options) 
 
 def _show_trees(bundle: TranslatorBundle, sentences: Sequence[str], options: Options) -> None:
     from trafo.cli.beam_tree import beam_tree
-    from trafo.generate.beam_config import Hypothesis
-    from trafo.generate.beam_reference import beam_search
+    from trafo.generate.beam import beam_search_steps
     from trafo.generate.translate import source_ids
+    from trafo.models.evaluating import evaluating
     from trafo.runtime.console import show
 
     model, tokenizer = bundle.model, bundle.tokenizer
     places = [place for place, sentence in enumerate(sentences) if sentence.strip()]
     for place, ids in zip(places, source_ids(model, tokenizer, sentences, places), strict=True):
-        steps = list[list[Hypothesis]]()
-        best = beam_search(model, ids, tokenizer.end, options.search(), steps)[0]
+        with evaluating(model):
+            found, steps = beam_search_steps(model, ids, tokenizer.end, options.search())
         show(
-            beam_tree(sentences[place], steps, best, lambda token: tokenizer.target.decode([token]))
+            beam_tree(
+                sentences[place], steps, found[0], lambda token: tokenizer.target.decode([token])
+            )
         )
 
 

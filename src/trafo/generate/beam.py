@@ -40,12 +40,22 @@ def beam_search_all(
     """
     found: list[list[Hypothesis]] = [[] for _ in sources]
     for batch in _batches(sources, batch_tokens):
-        results = _Search(model, [sources[i] for i in batch], end, config, start).run()
+        results = BeamSearch(model, [sources[i] for i in batch], end, config, start).run()
         for index, hypotheses in zip(batch, results, strict=True):
             found[index] = hypotheses
         if advance is not None:
             advance(len(batch))
     return found
+
+
+def beam_search_steps(
+    model: Translator, source: Sequence[int], end: int, config: BeamConfig
+) -> tuple[list[Hypothesis], list[list[Hypothesis]]]:
+    """The best translations, best first, and the ended and continuing hypotheses of each step."""
+    search = BeamSearch(model, [source], end, config)
+    search.steps = []
+    (found,) = search.run()
+    return found, search.steps
 
 
 def _batches(sources: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
@@ -61,7 +71,7 @@ def _batches(sources: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
     return batches
 
 
-class _Search:
+class BeamSearch:
     """The search over one batch. Sentence i has the rows i * beam to (i + 1) * beam."""
 
     def __init__(
@@ -78,6 +88,8 @@ class _Search:
         longest = getattr(model.config, "context_length", None)
         self.limits = [config.most_tokens(len(source), longest) for source in sources]
         self.done: list[list[Hypothesis]] = [[] for _ in sources]
+        self.steps: list[list[Hypothesis]] | None = None
+        """if a list, it gets what each step ended and kept; for one sentence"""
         self.sentences = list(range(len(sources)))
         """those that are not done yet, in the order of the rows"""
 
@@ -89,7 +101,10 @@ class _Search:
         self.history = torch.full((len(self.sources), 1, 1), self.start)
         self.logprobs = torch.zeros(len(self.sources), 1, dtype=torch.float64)
         for length in range(1, max(self.limits) + 1):
+            num_done = len(self.done[0])
             self._grow(length)
+            if self.steps is not None:
+                self.steps.append(self.done[0][num_done:] + self._alive(0, length))
             self._drop_finished(length)
             if not self.sentences:
                 break
@@ -109,6 +124,15 @@ class _Search:
         self.history = torch.cat([kept, tokens.gather(1, order)[..., None]], dim=-1)
         first = torch.arange(len(parents))[:, None] * alive
         self.decoder.follow((first + parents).flatten())
+
+    def _alive(self, place: int, length: int) -> list[Hypothesis]:
+        """The hypotheses of a sentence that continue."""
+        rows = zip(self.history[place, :, 1:].tolist(), self.logprobs[place].tolist(), strict=True)
+        return [
+            Hypothesis(tuple(ids), logprob, self.config.score(logprob, length))
+            for ids, logprob in rows
+            if logprob > -math.inf
+        ]
 
     def _best(
         self, number: int
@@ -170,10 +194,6 @@ class _Search:
         """Sort best first; unfinished hypotheses only if there are too few finished ones."""
         found, config = self.done[sentence], self.config
         if len(found) < config.n_best:
-            for ids, logprob in zip(
-                self.history[place, :, 1:].tolist(), self.logprobs[place].tolist(), strict=True
-            ):
-                if logprob > -math.inf:
-                    found.append(Hypothesis(tuple(ids), logprob, config.score(logprob, length)))
+            found += self._alive(place, length)
         found.sort(key=lambda hypothesis: -hypothesis.score)
         del found[config.n_best :]

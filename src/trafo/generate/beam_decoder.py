@@ -7,10 +7,8 @@ the CPU with compiled kernels: no key is ever copied, and beams share the keys o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from threading import Lock
 from typing import Protocol, cast
 
-import numba
 import numpy as np
 import torch
 from jaxtyping import Float, Int
@@ -26,11 +24,9 @@ from trafo.models.encoder_decoder_layers import DecoderLayer
 from trafo.models.recurrent import RecurrentCache
 from trafo.models.translator import Translator
 from trafo.nn import ACTIVATIONS, FeedForward, LayerNorm, Linear, residual
+from trafo.runtime.kernels import kernel_threads
 
 Rows = Callable[[Tensor], Tensor]
-
-# Not every threading layer of numba is thread-safe.
-_ONE_AT_A_TIME = Lock()
 
 
 class BeamDecoder(Protocol):
@@ -126,8 +122,7 @@ class CompiledDecoder:
         self._ancestors[:, step] = np.arange(len(last))
         x = model.embed_target(last[:, None], torch.tensor([[step]]))[:, 0]
         ancestors = self._ancestors[:, : step + 1]
-        with _ONE_AT_A_TIME:
-            numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
+        with kernel_threads(torch.get_num_threads()):
             for layer in self._layers:
                 x = layer(x, ancestors, self._sentences, self._lengths)
         self._step += 1

@@ -6,17 +6,20 @@ The beams of a sentence read the same keys of its source.
 """
 
 import math
+from functools import partial
 
 import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from trafo.generate.kernels import Floats, Ints, kernel
+from trafo.runtime.kernels import FAST_SUMS, kernel, subkernel
 
+Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
-@kernel()
+@partial(subkernel, fastmath=FAST_SUMS)
 def _softmax(scores: Floats) -> None:
     """In place, over one head's keys."""
     highest = scores[0]
@@ -31,7 +34,7 @@ def _softmax(scores: Floats) -> None:
         scores[t] /= total
 
 
-@kernel()
+@partial(subkernel, fastmath=FAST_SUMS)
 def _attend(q: Floats, keys: Floats, values: Floats, rows: Ints, heads: int, out: Floats) -> None:
     """softmax(q k / sqrt(d_head)) v of each head, over keys[t, rows[t]], t = 0, 1, ..."""
     size = q.shape[0] // heads
@@ -55,7 +58,7 @@ def _attend(q: Floats, keys: Floats, values: Floats, rows: Ints, heads: int, out
                 out[d] += weight * value[d]
 
 
-@kernel(parallel=True)
+@partial(kernel, fastmath=FAST_SUMS, parallel=True)
 def attend_to_target(
     q: Floats, keys: Floats, values: Floats, ancestors: Ints, heads: int, out: Floats
 ) -> None:
@@ -64,7 +67,7 @@ def attend_to_target(
         _attend(q[row], keys, values, ancestors[row], heads, out[row])
 
 
-@kernel(parallel=True)
+@partial(kernel, fastmath=FAST_SUMS, parallel=True)
 def attend_to_source(
     q: Floats,
     keys: Floats,
@@ -80,7 +83,7 @@ def attend_to_source(
         _attend(q[row], keys, values, same, heads, out[row])
 
 
-@kernel()
+@kernel
 def best_continuations(
     added: Floats, totals: Doubles, padding: int, best: Doubles, tokens: Ints, parents: Ints
 ) -> None:

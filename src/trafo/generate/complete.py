@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from trafo.checkpoint.model_tokenizer import markers_of
 from trafo.errors import ConfigError, InputError, require_lists
+from trafo.generate.batch import make_batch
 from trafo.generate.config import GenerationConfig
-from trafo.generate.decode import Decoding, vocab_size
-from trafo.generate.request import FinishReason, Piece, ends_and_vocab, next_piece
+from trafo.generate.decode import vocab_size
+from trafo.generate.request import FinishReason, Piece, Request, ends_and_vocab
 from trafo.generate.sampling import Token
-from trafo.generate.text_stream import TextStream
 from trafo.models import CausalLM
 from trafo.models.evaluating import evaluating
 from trafo.runtime.threads import ThreadChooser
@@ -147,14 +147,8 @@ def _pieces(
     threads: ThreadChooser | None = None,
 ) -> Iterator[Piece]:
     with evaluating(model):
-        decoding = Decoding(model, prompts, config)
-        texts = [TextStream(vocab, config.stop) for _ in decoding.rows]
-        for number in range(1, config.max_new_tokens + 1):
-            is_last = number == config.max_new_tokens
-            with nullcontext() if threads is None else threads.timed(len(decoding.rows)):
-                tokens = decoding.step()
-            pieces = [next_piece(row, token, texts[row], ends, is_last) for row, token in tokens]
+        batch = make_batch(model, [Request(prompt, config, ends, vocab) for prompt in prompts])
+        while batch.num_rows:
+            with nullcontext() if threads is None else threads.timed(batch.num_rows):
+                pieces = batch.step()
             yield from pieces
-            decoding.drop({piece.row for piece in pieces if piece.finish_reason})
-            if not decoding.rows:
-                return

@@ -1,4 +1,4 @@
-"""Ids -> more ids: batched decoding, one token per row and step.
+"""Ids -> more ids: batched decoding by the model itself, one token per row and step.
 
     decoding = Decoding(model, prompts, config)
     while decoding.rows:
@@ -10,8 +10,7 @@
 The result of a row does not depend on the others, up to the rounding of matrix products.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from collections.abc import Collection, Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -23,8 +22,6 @@ from trafo.generate.sampling import Token, sample, sample_generator
 from trafo.generate.window import kept_tokens, window_start
 from trafo.models import CausalLM
 from trafo.nn import KVCache
-
-OneToken = Callable[[KVCache, Tensor, Tensor | None], Tensor]
 
 
 class Decoding:
@@ -45,7 +42,6 @@ class Decoding:
         self._generators = [
             sample_generator(config.seed, j) for _ in prompts for j in range(config.num_samples)
         ]
-        self._decode_one_token = _decoder(model, config)
         self._num_prompt = [len(text) for text in self.texts]
         self._cache, self._logits = self._read(prompts, repeated)
 
@@ -99,7 +95,7 @@ class Decoding:
         starts = [self._window_start(self.texts[row]) for row in self.rows]
         sliding = [p for p, row in enumerate(self.rows) if starts[p] != self._starts[row]]
         if not sliding:
-            return self._decode_one_token(self._cache, last, None)
+            return decode_one_token(self.model, self._cache, last, None)
         return self._slide(last, starts, sliding)
 
     def _slide(
@@ -116,7 +112,7 @@ class Decoding:
             return their_logits
         counts = torch.ones(len(self.rows), dtype=torch.long, device=self._device)
         counts[sliding] = 0  # these rows skip the step
-        logits = self._decode_one_token(self._cache, last, counts)
+        logits = decode_one_token(self.model, self._cache, last, counts)
         places = torch.tensor(sliding, device=self._device)
         self._cache.replace(places, fresh)
         return logits.index_copy(0, places, their_logits)
@@ -151,16 +147,6 @@ def decode_one_token(
 ) -> Float[Tensor, "batch vocab"]:
     """Read one more id per row (where the count is 1); returns the logits after it."""
     return model.logits(model.hidden_states(ids, cache=cache, lengths=counts)[:, -1])
-
-
-def _decoder(model: CausalLM, config: GenerationConfig) -> OneToken:
-    if config.kernel == "readable":
-        return partial(decode_one_token, model)
-    from trafo.generate.compiled import CompiledStep, can_compile  # compiles when first used
-
-    if config.kernel == "auto" and not can_compile(model):
-        return partial(decode_one_token, model)
-    return CompiledStep(model)
 
 
 def vocab_size(model: CausalLM) -> int:

@@ -88,6 +88,22 @@ def test_cancelling_frees_at_once(tiny):
     assert {request for request, _ in engine.step()} == {second}
 
 
+def test_places_in_the_queue(tiny):
+    engine = Engine(tiny(context_length=64), EngineConfig(max_running=1))
+    config = GenerationConfig(max_new_tokens=3, num_samples=2)
+    first, second, third = requests = [Request([i], config) for i in range(3)]
+    for request in requests:
+        engine.add(request)
+    engine.step()
+    assert [engine.place(request) for request in requests] == [1, 2, 3], "its second sample waits"
+    engine.cancel(second)
+    engine.step()
+    assert [engine.place(request) for request in requests] == [1, 0, 2]
+    while engine.has_work:
+        engine.step()
+    assert engine.place(first) == engine.place(third) == 0
+
+
 def test_equal_beginnings_are_read_once(tiny):
     model = tiny(context_length=64)
     read = []

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import trafo
+from trafo.runtime.kernels import kernel
 from trafo.tokenizer import Tokenizer
 from trafo.tokenizer.kernels.arrays import Bytes, Int64s, Uint32s
-from trafo.tokenizer.kernels.compile import kernel
 from trafo.tokenizer.kernels.workspace import Workspace, unpacker
 
 TEXT = "low lower newest Größe 猫 can't 12345 low lower"

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import os
-import time
-from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from trafo.generate.engine.cache import PagedCache, StepBatch
 from trafo.generate.engine.engine import Engine, Step
 from trafo.generate.engine.readable_step import ReadableStep
 from trafo.generate.engine.scheduler import EngineConfig
 from trafo.models import CausalLM
+from trafo.runtime.threads import ThreadChooser
 
 if TYPE_CHECKING:
     from trafo.generate.packed.step import PackedStep
 
-_ROWS = 4
-_TRIES = 9
+_FIXED_WORK = 4.0
+"""what a step costs whatever its number of tokens (reading the weights), in tokens"""
 
 
 def build_engine(model: CausalLM, config: EngineConfig | None = None) -> Engine:
@@ -31,39 +31,34 @@ def build_engine(model: CausalLM, config: EngineConfig | None = None) -> Engine:
 
 
 def build_step(model: CausalLM, config: EngineConfig) -> Step:
-    """The step of the kernels that the config asks for, with as many threads as pay."""
+    """The step of the kernels that the config asks for, compiled, with as many threads as pay."""
     from trafo.generate.packed.step import PackedStep, can_pack  # compiles when first used
 
     needs_kernels = config.kernel == "compiled" or config.weights != "float32"
     if config.kernel == "readable" or not (needs_kernels or can_pack(model)):
         return ReadableStep(model)
     step = PackedStep(model, config.weights)
-    step.num_threads = config.threads or _fastest(step, model)
-    return step
+    one = np.zeros(1, np.int64)
+    step(StepBatch(one, one, one, one[:, None], one), PagedCache(model, 1))  # compiles
+    if config.threads is not None:
+        step.num_threads = config.threads
+        return step
+    return TimedStep(step)
 
 
-def _fastest(step: PackedStep, model: CausalLM) -> int:
-    """The number of threads, by trying: more of them are not always faster."""
-    cache = PagedCache(model, _ROWS)
-    first = np.zeros(_ROWS, np.int64)
-    tables = np.arange(_ROWS)[:, None]
-    batch = StepBatch(first, first, np.arange(_ROWS), tables, np.arange(_ROWS))
-    step(batch, cache)  # compiles
-    seconds = {}
-    most = min(os.cpu_count() or 1, torch.get_num_threads())
-    for number in _counts(most):
-        step.num_threads = number
-        step(batch, cache)
-        seconds[number] = median(_time(step, batch, cache) for _ in range(_TRIES))
-    return min(seconds, key=lambda number: seconds[number])
+class TimedStep:
+    """A step whose number of threads is found by timing it, and changed when that pays."""
 
+    def __init__(self, step: PackedStep) -> None:
+        self._step = step
+        most = min(os.cpu_count() or 1, torch.get_num_threads())
+        step.num_threads = most
+        self.threads = ThreadChooser(most, self._use)
 
-def _counts(most: int) -> list[int]:
-    """1, 2, 4, ... and all."""
-    return sorted({2**i for i in range(most.bit_length()) if 2**i <= most} | {most})
+    def __call__(self, batch: StepBatch, cache: PagedCache) -> Tensor:
+        """One step."""
+        with self.threads.timed(len(batch.ids) + _FIXED_WORK):
+            return self._step(batch, cache)
 
-
-def _time(step: Step, batch: StepBatch, cache: PagedCache) -> float:
-    begin = time.perf_counter()
-    step(batch, cache)
-    return time.perf_counter() - begin
+    def _use(self, number: int) -> None:
+        self._step.num_threads = number

@@ -50,6 +50,7 @@ class Engine:
         self._scheduler = Scheduler(self.pool, config)
         self._step = step or ReadableStep(model)
         self._finished: list[tuple[Request, Piece]] = []
+        self._places: dict[Request, int] = {}
 
     @property
     def has_work(self) -> bool:
@@ -66,6 +67,13 @@ class Engine:
     def num_running(self) -> int:
         """Sequences that are being read or decoded."""
         return len(self._scheduler.running)
+
+    def place(self, request: Request) -> int:
+        """Place in the queue after the last step: 1 is next; 0: it does not wait.
+
+        May be asked from any thread.
+        """
+        return self._places.get(request, 0)
 
     def check(self, request: Request) -> None:
         """Refuse a request that the model cannot answer."""
@@ -98,6 +106,8 @@ class Engine:
             done.append((sequence.request, piece))
             if piece.finish_reason:
                 self._scheduler.finish(sequence)
+        waiting = dict.fromkeys(sequence.request for sequence in self._scheduler.waiting)
+        self._places = {request: place for place, request in enumerate(waiting, start=1)}
         return done
 
     def _count_as_read(self, chunks: Items[Chunk]) -> None:

@@ -21,20 +21,20 @@ Weights = Literal["float32", "int8"]
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """Bounds of an engine."""
+    """Limits of an engine."""
 
     max_running: int = 64
-    """sequences that are decoded together"""
+    """maximum batch size: sequences that are decoded together"""
     chunk_tokens: int = 128
-    """most tokens that one step reads, so that a long prompt does not stop the others"""
+    """tokens per step: a long prompt is read in chunks, so that it does not stop the others"""
     cache_bytes: int = 512 * 2**20
-    """memory of the KV cache"""
+    """memory of the KV cache, in bytes"""
     kernel: Kernel = "auto"
     """readable (the model itself), compiled (for this processor), or auto (where possible)"""
     weights: Weights = "float32"
-    """float32, or int8: a quarter of the memory, and faster"""
+    """dtype of the weights: float32, or int8, which takes a quarter of the memory and is faster"""
     threads: int | None = None
-    """threads of the compiled kernels; None: as many as turn out fastest"""
+    """threads of the compiled kernels; None: as many as are fastest, found by timing the work"""
 
     def __post_init__(self) -> None:
         require_at_least(1, max_running=self.max_running, chunk_tokens=self.chunk_tokens)

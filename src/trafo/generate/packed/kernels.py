@@ -5,36 +5,25 @@ No kernel mixes rows, and none lets the number of rows change the order of a sum
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import partial
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 from numpy.typing import NDArray
 
-from trafo.generate.engine.blocks import BLOCK
 from trafo.generate.packed.tiles import LANES, float_of_bits, tile_1, tile_2, tile_4, tile_6
+from trafo.runtime.kernels import FAST_SUMS, kernel, subkernel
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Floats = NDArray[np.float32]
-Int8s = NDArray[np.int8]
 Ints = NDArray[np.int64]
 
-# Sums in any order and fused multiply-add, without which no sum runs in vector registers; but
-# NaN stays NaN.
-_MATHS = {"reassoc", "contract", "nsz"}
+_kernel = partial(kernel, fastmath=FAST_SUMS)
+_parallel_kernel = partial(kernel, fastmath=FAST_SUMS, parallel=True)
+_subkernel = partial(subkernel, fastmath=FAST_SUMS)
 
 
-def _kernel(*, parallel: bool = False) -> Callable[[Function], Function]:
-    def compiled(function: Function) -> Function:
-        made: Function = njit(cache=True, nogil=True, fastmath=_MATHS, parallel=parallel)(function)
-        return made
-
-    return compiled
-
-
-@_kernel()
-def _panel_product(x: Floats, panels: Floats | Int8s, p: int, out: Floats) -> None:
+@_subkernel
+def _panel_product(x: Floats, panels: Floats, p: np.int64, out: Floats) -> None:
     """All rows of x times one panel, which stays in the processor's cache meanwhile."""
     num_rows, x_stride, out_stride = x.shape[0], x.shape[1], out.shape[1]
     depth = panels.shape[1]
@@ -57,24 +46,14 @@ def _panel_product(x: Floats, panels: Floats | Int8s, p: int, out: Floats) -> No
             b += 1
 
 
-@_kernel(parallel=True)
+@_parallel_kernel
 def products(x: Floats, panels: Floats, out: Floats) -> None:
     """out = x W^T; W lies in panels (columns / LANES, depth, LANES)."""
     for p in prange(panels.shape[0]):
-        _panel_product(x, panels, p, out)
+        _panel_product(x, panels, np.int64(p), out)
 
 
-@_kernel(parallel=True)
-def scaled_products(x: Floats, panels: Int8s, scales: Floats, out: Floats) -> None:
-    """out = x W^T; W is int8 times a scale for each of its rows."""
-    for p in prange(panels.shape[0]):
-        _panel_product(x, panels, p, out)
-        for b in range(x.shape[0]):
-            for o in range(p * LANES, (p + 1) * LANES):
-                out[b, o] *= scales[o]
-
-
-@_kernel()
+@_subkernel
 def _dot(a: Floats, b: Floats) -> np.float32:
     total = np.float32(0)
     for k in range(a.shape[0]):
@@ -82,21 +61,21 @@ def _dot(a: Floats, b: Floats) -> np.float32:
     return total
 
 
-@_kernel()
+@_subkernel
 def _rms_norm_row(x: Floats, gain: Floats, eps: float, out: Floats) -> None:
     scale = np.float32(1.0 / math.sqrt(_dot(x, x) / x.shape[0] + eps))
     for k in range(x.shape[0]):
         out[k] = x[k] * scale * gain[k]
 
 
-@_kernel()
+@_kernel
 def rms_norm(x: Floats, gain: Floats, eps: float, out: Floats) -> None:
     """x / sqrt(mean(x^2) + eps) * gain."""
     for b in range(x.shape[0]):
         _rms_norm_row(x[b], gain, eps, out[b])
 
 
-@_kernel()
+@_kernel
 def layer_norm(x: Floats, gain: Floats, shift: Floats, eps: float, out: Floats) -> None:
     """(x - mean(x)) / sqrt(var(x) + eps) * gain + shift."""
     for b in range(x.shape[0]):
@@ -111,7 +90,7 @@ def layer_norm(x: Floats, gain: Floats, shift: Floats, eps: float, out: Floats) 
             out[b, k] = out[b, k] * scale * gain[k] + shift[k]
 
 
-@_kernel()
+@_kernel
 def normalize_heads(x: Floats, first: int, num_heads: int, gain: Floats, eps: float) -> None:
     """RMSNorm of each head, in place; the heads begin at column `first`."""
     size = gain.shape[0]
@@ -121,7 +100,7 @@ def normalize_heads(x: Floats, first: int, num_heads: int, gain: Floats, eps: fl
             _rms_norm_row(head, gain, eps, head)
 
 
-@_kernel()
+@_kernel
 def rotate(x: Floats, num_heads: int, cos: Floats, sin: Floats, positions: Ints) -> None:
     """RoPE: rotate the adjacent pairs of the first heads by the row's position, in place."""
     half = cos.shape[1]
@@ -135,7 +114,7 @@ def rotate(x: Floats, num_heads: int, cos: Floats, sin: Floats, positions: Ints)
                 head[2 * k + 1] = a * s[k] + z * c[k]
 
 
-@_kernel()
+@_kernel
 def store(
     qkv: Floats, num_heads: int, keys: Floats, values: Floats, blocks: Ints, offsets: Ints
 ) -> None:
@@ -151,7 +130,7 @@ def store(
                 values[block, h, offset, d] = qkv[b, v_at + d]
 
 
-@_kernel()
+@_subkernel
 def _exp(x: np.float32) -> np.float32:
     """e^x for x <= 0, by a polynomial that runs in vector registers; relative error 2e-7."""
     x = np.float32(-87.0) if x < np.float32(-87.0) else x  # this way round, NaN stays NaN
@@ -170,7 +149,7 @@ def _exp(x: np.float32) -> np.float32:
     return p * power
 
 
-@_kernel()
+@_kernel
 def silu_gate(x: Floats, out: Floats) -> None:
     """SiLU(gate) * value; a row of x is all gates, then all values."""
     size = out.shape[1]
@@ -183,7 +162,7 @@ def silu_gate(x: Floats, out: Floats) -> None:
             row[k] = gate * share * rest[k]
 
 
-@_kernel()
+@_subkernel
 def _softmax(scores: Floats, start: int, stop: int) -> None:
     """In place, over scores[start:stop]."""
     highest = np.float32(-np.inf)
@@ -197,7 +176,7 @@ def _softmax(scores: Floats, start: int, stop: int) -> None:
         scores[t] /= total
 
 
-@_kernel(parallel=True)
+@_parallel_kernel
 def attend(
     qkv: Floats,
     num_heads: int,
@@ -211,33 +190,52 @@ def attend(
 ) -> None:
     """Each token attends to its row's tokens up to itself; window 0: to all of them.
 
-    Keys (blocks, kv_heads, d_head, BLOCK), values (blocks, kv_heads, BLOCK, width): width is d_head
-    or more, whole panels.
+    Keys (blocks, kv_heads, d_head, LANES), values (blocks, kv_heads, LANES, width): a block of the
+    cache has as many tokens as a vector has lanes; width is d_head or more, whole vectors.
     """
+    kv_heads = keys.shape[1]
+    for i in prange(qkv.shape[0] * kv_heads):
+        b, h = np.int64(i) // kv_heads, np.int64(i) % kv_heads
+        _attend_one(qkv, num_heads, keys, values, tables, rows, positions, window, out, b, h)
+
+
+@_subkernel
+def _attend_one(
+    qkv: Floats,
+    num_heads: int,
+    keys: Floats,
+    values: Floats,
+    tables: Ints,
+    rows: Ints,
+    positions: Ints,
+    window: int,
+    out: Floats,
+    b: int,
+    h: int,
+) -> None:
+    """Token b with the heads that share the keys and values of head h."""
     kv_heads, d_head = keys.shape[1], keys.shape[2]
     group = num_heads // kv_heads
     scale = np.float32(1.0 / math.sqrt(d_head))
-    for i in prange(qkv.shape[0] * kv_heads):
-        b, h = i // kv_heads, i % kv_heads
-        stop = positions[b] + 1
-        start = max(0, stop - window) if window else 0
-        first, last = start // BLOCK, (stop - 1) // BLOCK
-        table = tables[rows[b]]
-        scores = np.empty((last + 1) * BLOCK, np.float32)
-        part = np.empty(LANES, np.float32)
-        for head in range(h * group, (h + 1) * group):
-            q_at = b * qkv.shape[1] + head * d_head
-            for j in range(first, last + 1):
-                key_at = (table[j] * kv_heads + h) * d_head * BLOCK
-                tile_1(qkv, q_at, 0, keys, key_at, BLOCK, d_head, scores, j * BLOCK, 0)
-            for t in range(start, stop):
-                scores[t] *= scale
-            _softmax(scores, start, stop)
-            mean = out[b, head * d_head : (head + 1) * d_head]
-            _mean_values(scores, start, stop, values, table, h, part, mean)
+    stop = positions[b] + 1
+    start = stop - window if 0 < window < stop else 0
+    first, last = start // LANES, (stop - 1) // LANES
+    table = tables[rows[b]]
+    scores = np.empty((last + 1) * LANES, np.float32)
+    part = np.empty(LANES, np.float32)
+    for head in range(h * group, (h + 1) * group):
+        q_at = b * qkv.shape[1] + head * d_head
+        for j in range(first, last + 1):
+            key_at = (table[j] * kv_heads + h) * d_head * LANES
+            tile_1(qkv, q_at, 0, keys, key_at, LANES, d_head, scores, j * LANES, 0)
+        for t in range(start, stop):
+            scores[t] *= scale
+        _softmax(scores, start, stop)
+        mean = out[b, head * d_head : (head + 1) * d_head]
+        _mean_values(scores, start, stop, values, table, h, part, mean)
 
 
-@_kernel()
+@_subkernel
 def _mean_values(
     shares: Floats,
     start: int,
@@ -254,10 +252,10 @@ def _mean_values(
         size = min(LANES, mean.shape[0] - column)
         for d in range(size):
             mean[column + d] = 0
-        for j in range(start // BLOCK, (stop - 1) // BLOCK + 1):
-            begin = max(start, j * BLOCK)
-            count = min(stop, (j + 1) * BLOCK) - begin
-            at = ((table[j] * kv_heads + h) * BLOCK + begin - j * BLOCK) * width + column
+        for j in range(start // LANES, (stop - 1) // LANES + 1):
+            begin = max(start, j * LANES)
+            count = min(stop, (j + 1) * LANES) - begin
+            at = ((table[j] * kv_heads + h) * LANES + begin - j * LANES) * width + column
             tile_1(shares, begin, 0, values, at, width, count, part, 0, 0)
             for d in range(size):
                 mean[column + d] += part[d]

@@ -2,7 +2,7 @@
 
 float32 as they are, or int8 with a scale for each output row: round(w / scale), where scale is the
 row's largest magnitude / 127. int8 takes a quarter of the memory, and with few rows the time goes
-into reading memory.
+into reading memory; its products are integers (`int_kernels.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jaxtyping import Float, Int8
 from torch import Tensor
 
 from trafo.generate.engine.scheduler import Weights
-from trafo.generate.packed import kernels
+from trafo.generate.packed import int_kernels, kernels
 from trafo.generate.packed.kernels import Floats
 from trafo.generate.packed.tiles import LANES
 
@@ -37,21 +37,36 @@ def linear(weights: list[Tensor], biases: list[Tensor | None], kind: Weights) ->
     """
     matrix = torch.cat([weight.detach() for weight in weights])
     shift = _bias(weights, biases)
-    num_panels = -(-len(matrix) // LANES)
-    if kind == "int8":
-        small, scales = quantize(matrix)
-        panels, row_scales = _panels(small.numpy()), _padded(scales.numpy())
-    else:
-        panels, row_scales = _panels(matrix.numpy()), None
+    product = _int8_product(matrix) if kind == "int8" else _product(matrix)
+    if shift is None:
+        return product
 
     def apply(x: Floats) -> Floats:
-        out = np.empty((len(x), num_panels * LANES), np.float32)
-        if row_scales is None:
-            kernels.products(x, panels, out)
-        else:
-            kernels.scaled_products(x, panels, row_scales, out)
-        if shift is not None:
-            out += shift
+        out = product(x)
+        out += shift
+        return out
+
+    return apply
+
+
+def _product(matrix: Tensor) -> Rows:
+    panels = _panels(matrix.numpy())
+
+    def apply(x: Floats) -> Floats:
+        out = np.empty((len(x), len(panels) * LANES), np.float32)
+        kernels.products(x, panels, out)
+        return out
+
+    return apply
+
+
+def _int8_product(matrix: Tensor) -> Rows:
+    small, scales = quantize(matrix)
+    panels, row_scales = _paired_panels(small.numpy()), _padded(scales.numpy())
+
+    def apply(x: Floats) -> Floats:
+        out = np.empty((len(x), len(panels) * LANES), np.float32)
+        int_kernels.int8_products(x, panels, row_scales, out)
         return out
 
     return apply
@@ -62,6 +77,13 @@ def _panels(matrix: np.ndarray) -> np.ndarray:
     padded = _padded(matrix)
     cut = padded.reshape(-1, LANES, matrix.shape[1])
     return np.ascontiguousarray(cut.transpose(0, 2, 1))
+
+
+def _paired_panels(matrix: np.ndarray) -> np.ndarray:
+    """(out, in) -> (out / LANES, in / 2, LANES, 2); a last column without a pair gets zeros."""
+    padded = np.pad(_padded(matrix), ((0, 0), (0, matrix.shape[1] % 2)))
+    cut = padded.reshape(-1, LANES, padded.shape[1] // 2, 2)
+    return np.ascontiguousarray(cut.transpose(0, 2, 1, 3))
 
 
 def _padded(rows: np.ndarray) -> np.ndarray:

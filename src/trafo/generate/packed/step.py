@@ -6,10 +6,8 @@ For float32 models on the CPU. The weights are copied into panels when the step 
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock
 from typing import cast
 
-import numba
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -23,6 +21,7 @@ from trafo.generate.engine.scheduler import Weights
 from trafo.generate.packed import kernels
 from trafo.generate.packed.kernels import Floats
 from trafo.generate.packed.panels import Rows, linear
+from trafo.generate.packed.tiles import LANES
 from trafo.models import CausalLM, TransformerBlock
 from trafo.nn import (
     FeedForward,
@@ -34,11 +33,11 @@ from trafo.nn import (
     SwiGLU,
 )
 from trafo.nn.activation import ACTIVATIONS
+from trafo.runtime.kernels import kernel_threads
 
 Layer = tuple[Floats, Floats]
 
-# Not every threading layer of numba is thread-safe.
-_ONE_AT_A_TIME = Lock()
+assert BLOCK == LANES, "a block of the cache is one vector of the kernels"
 
 
 def can_pack(model: CausalLM) -> bool:
@@ -49,14 +48,13 @@ def can_pack(model: CausalLM) -> bool:
 class PackedStep:
     """Reads the tokens of a batch; returns the logits that are wanted."""
 
-    def __init__(
-        self, model: CausalLM, weights: Weights = "float32", num_threads: int | None = None
-    ) -> None:
+    def __init__(self, model: CausalLM, weights: Weights = "float32") -> None:
         if not can_pack(model):
             weight = model.head_weight
             what = f"compiled kernels are for float32 on the CPU, not {weight.dtype} on"
             raise ConfigError(f"{what} {weight.device}", hint="use kernel='readable'")
-        self.num_threads = num_threads or torch.get_num_threads()
+        self.num_threads: int | None = None
+        """None: as many as torch uses"""
         self._embeddings = _array(model.token_embeddings.weight)
         self._embedding_norm = _norm(model.ln_embeddings)
         self._positions = _position_table(model.position_embeddings)
@@ -67,8 +65,7 @@ class PackedStep:
 
     def __call__(self, batch: StepBatch, cache: PagedCache) -> Float[Tensor, "wanted vocab"]:
         """Logits after each wanted token."""
-        with _ONE_AT_A_TIME:
-            numba.set_num_threads(min(self.num_threads, numba.config.NUMBA_NUM_THREADS))
+        with kernel_threads(self.num_threads or torch.get_num_threads()):
             logits = self._run(batch, cache.keys.numpy(), cache.values.numpy())
         return torch.from_numpy(logits)[:, : self._vocab_size]
 

@@ -5,7 +5,7 @@
 numba cannot keep an array in registers, so this is written in LLVM's own terms: vectors of `LANES`
 numbers, one sum for each row, which LLVM turns into whatever registers the processor has. Every sum
 is taken in the order of k, whatever the number of rows: a row's result does not depend on the rows
-beside it. int8 panels become float32 in registers.
+beside it.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
@@ -20,7 +20,7 @@ from numba.np.arrayobj import make_array
 LANES = 16
 """columns of a panel: two vectors of AVX2, one of AVX-512"""
 
-_F32, _I8, _I32, _I64 = ir.FloatType(), ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_F32, _I32, _I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _VECTOR = ir.VectorType(_F32, LANES)
 _CONTRACT = ("contract",)  # fused multiply-add where there is one
 
@@ -55,7 +55,8 @@ def _code(num_rows: int) -> Any:
         k = builder.phi(_I64)
         k.add_incoming(_I64(0), before)
         sums = [builder.phi(_VECTOR) for _ in range(num_rows)]
-        weights = _load_weights(builder, builder.gep(panel, [builder.mul(k, stride)]))
+        row = builder.gep(panel, [builder.mul(k, stride)])
+        weights = builder.load(builder.bitcast(row, ir.PointerType(_VECTOR)), align=4)
         totals = []
         for r, before_k in enumerate(sums):
             place = builder.add(k, builder.mul(x_stride, _I64(r)))
@@ -73,14 +74,6 @@ def _code(num_rows: int) -> Any:
         return context.get_dummy_value()
 
     return generate
-
-
-def _load_weights(builder, place):
-    if place.type.pointee == _F32:
-        return builder.load(builder.bitcast(place, ir.PointerType(_VECTOR)), align=4)
-    vector = ir.VectorType(_I8, LANES)
-    small = builder.load(builder.bitcast(place, ir.PointerType(vector)), align=1)
-    return builder.sitofp(small, _VECTOR)
 
 
 def _spread(builder, x, place):

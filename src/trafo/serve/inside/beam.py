@@ -7,8 +7,8 @@ from typing import Any
 from trafo.checkpoint.bundle import TranslatorBundle
 from trafo.data.pairs import PADDING_CHARACTER
 from trafo.errors import InputError
+from trafo.generate.beam import beam_search_steps
 from trafo.generate.beam_config import BeamConfig, Hypothesis
-from trafo.generate.beam_steps import beam_search_steps
 from trafo.generate.translate import source_ids
 from trafo.models.evaluating import evaluating
 

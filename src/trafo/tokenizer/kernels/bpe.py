@@ -7,8 +7,8 @@ that the work grows with n log n.
 
 import numpy as np
 
+from trafo.runtime.kernels import kernel, subkernel
 from trafo.tokenizer.kernels.arrays import Bytes, Ids, Int64s, Uint64s
-from trafo.tokenizer.kernels.compile import kernel, subkernel
 from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable, pair_key, pair_slot
 
 NO_ID = np.uint32(0xFFFFFFFF)  # of a byte that the vocabulary lacks

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trafo.runtime.kernels import kernel
 from trafo.tokenizer.kernels.arrays import Ends, Int32s, Int64s, Uint32s
-from trafo.tokenizer.kernels.compile import kernel
 from trafo.tokenizer.kernels.pair_heap import Pairs
 from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable, pair_key, pair_slot
 

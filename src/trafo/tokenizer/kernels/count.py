@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from trafo.runtime.kernels import kernel, subkernel
 from trafo.tokenizer.kernels.arrays import Bytes, Counts, Ends
 from trafo.tokenizer.kernels.bits import get, put
-from trafo.tokenizer.kernels.compile import kernel, subkernel
 from trafo.tokenizer.kernels.scan import OFFSET_MASK
 from trafo.tokenizer.kernels.word_table import (
     BATCH,

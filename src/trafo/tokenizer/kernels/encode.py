@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trafo.runtime.kernels import kernel, subkernel
 from trafo.tokenizer.kernels.arrays import Bytes, Ends, Ids, Int64s, Specials, Uint64s
 from trafo.tokenizer.kernels.bits import get, put
 from trafo.tokenizer.kernels.bpe import NO_ID, SHORT, encode_short
-from trafo.tokenizer.kernels.compile import kernel, subkernel
 from trafo.tokenizer.kernels.pair_table import PairTable
 from trafo.tokenizer.kernels.scan import OFFSET_MASK, scan_words_gpt2
 from trafo.tokenizer.kernels.word_table import (

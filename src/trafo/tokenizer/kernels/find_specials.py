@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from trafo.runtime.kernels import kernel, subkernel
 from trafo.tokenizer.kernels.arrays import Bytes, Int64s, Specials
 from trafo.tokenizer.kernels.bits import range_mask, trailing_zeros
-from trafo.tokenizer.kernels.compile import kernel, subkernel
 
 _WIDTH = 64
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 
+from trafo.runtime.kernels import kernel, subkernel
 from trafo.tokenizer.kernels.arrays import LONGEST_TOKEN, Bytes, Ends, Ids, Int64s
 from trafo.tokenizer.kernels.bpe import (
     SHORT,
     encode_long,
     encode_short,
 )
-from trafo.tokenizer.kernels.compile import kernel, subkernel
 from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable, pair_hash, pair_key, pair_slot
 
 

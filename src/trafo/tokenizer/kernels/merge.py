@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trafo.runtime.kernels import kernel, subkernel
 from trafo.tokenizer.kernels.arrays import Int32s, Int64s, Uint32s
 from trafo.tokenizer.kernels.cells import NONE, Places
-from trafo.tokenizer.kernels.compile import kernel, subkernel
 from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, may_merge, pop_best, push
 
 # What the state holds, in numbers: merges, pairs, places, heap entries, symbols.

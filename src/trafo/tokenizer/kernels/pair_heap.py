@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trafo.runtime.kernels import kernel, subkernel
 from trafo.tokenizer.kernels.arrays import LONGEST_TOKEN, Bytes, Int32s, Int64s, Uint64s
-from trafo.tokenizer.kernels.compile import kernel, subkernel
 
 _ARITY = 4  # children of a node: a flat heap has fewer cache misses than a binary one
 

@@ -6,8 +6,8 @@ value. That is rank << 32 | merged id for encoding; a pair's number or its count
 
 import numpy as np
 
+from trafo.runtime.kernels import subkernel
 from trafo.tokenizer.kernels.arrays import Uint64s
-from trafo.tokenizer.kernels.compile import subkernel
 
 PairTable = Uint64s
 

@@ -6,8 +6,8 @@ any. A word begins where the one before ended.
 
 import numpy as np
 
+from trafo.runtime.kernels import kernel, subkernel
 from trafo.tokenizer.kernels.arrays import Bytes, Ends, Specials
-from trafo.tokenizer.kernels.compile import kernel, subkernel
 from trafo.tokenizer.kernels.scan_gpt2 import ROOM, scan_gpt2
 from trafo.tokenizer.kernels.scan_others import scan_others
 

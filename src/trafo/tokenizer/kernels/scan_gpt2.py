@@ -18,9 +18,9 @@ shifts and ands. ASCII masks come from vector compares, others from one characte
 
 import numpy as np
 
+from trafo.runtime.kernels import subkernel
 from trafo.tokenizer.kernels.arrays import Bytes, Ends
 from trafo.tokenizer.kernels.bits import ascii_masks, count_ones, put, trailing_zeros
-from trafo.tokenizer.kernels.compile import subkernel
 from trafo.tokenizer.kernels.unicode_classes import LETTER, NEWLINE, NUMBER, SPACE, UPPER
 from trafo.tokenizer.kernels.utf8 import character_at
 

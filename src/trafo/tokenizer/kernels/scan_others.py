@@ -6,9 +6,9 @@ regular expression in `patterns.py` in their order.
 
 import numpy as np
 
+from trafo.runtime.kernels import subkernel
 from trafo.tokenizer.kernels.arrays import Bytes, Ends
 from trafo.tokenizer.kernels.bits import ascii_masks, range_mask, trailing_zeros
-from trafo.tokenizer.kernels.compile import subkernel
 from trafo.tokenizer.kernels.scan_gpt2 import (
     APOSTROPHE,
     BLANK,

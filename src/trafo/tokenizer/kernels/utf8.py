@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from trafo.runtime.kernels import kernel, subkernel
 from trafo.tokenizer.kernels.arrays import Bytes
 from trafo.tokenizer.kernels.bits import ascii_masks
-from trafo.tokenizer.kernels.compile import kernel, subkernel
 
 
 @subkernel

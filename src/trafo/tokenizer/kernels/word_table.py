@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trafo.runtime.kernels import kernel, subkernel
 from trafo.tokenizer.kernels.arrays import Bytes, Ends, Int64s, Uint64s
 from trafo.tokenizer.kernels.bits import get, load8, prefetch, put, trailing_zeros
-from trafo.tokenizer.kernels.compile import kernel, subkernel
 from trafo.tokenizer.kernels.scan import OFFSET_MASK, SPECIAL_SHIFT
 
 Slots = Uint64s

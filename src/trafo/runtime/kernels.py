@@ -1,0 +1,80 @@
+"""How kernels are made: compiled by numba on first use, kept on disk, run without the GIL.
+
+A `kernel` is called by Python. A `subkernel` is called by kernels only and becomes part
+of them: without the wrapper that Python would need, it compiles in about half the time.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import Any, TypeVar
+
+import numba
+from numba.core import event
+
+from trafo.runtime.console import say
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+FAST_SUMS = {"reassoc", "contract", "nsz"}
+"""`fastmath` for sums in any order and fused multiply-add, without which no sum runs in vector
+registers; but NaN stays NaN"""
+
+# Not every threading layer of numba is thread-safe.
+_ONE_AT_A_TIME = Lock()
+
+
+def kernel(function: Function, **options: Any) -> Function:
+    """Compile `function` when it is first called; load it from the cache ever after.
+
+    numba throws a cached kernel away when the file it is written in changes, but not when code
+    that it uses, in another file, does. So the stamp that it compares is put over the whole folder.
+    """
+    made: Any = numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True, **options)(function)
+    made._cache._cache_file._source_stamp = _stamp(Path(inspect.getfile(function)).parent)
+    result: Function = made
+    return result
+
+
+def subkernel(function: Function, **options: Any) -> Function:
+    """A function that only kernels call: compiled into them, and cached with them."""
+    made: Function = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)(function)
+    return made
+
+
+@contextmanager
+def kernel_threads(number: int) -> Iterator[None]:
+    """Parallel kernels in the block use `number` threads; no other thread runs any meanwhile."""
+    with _ONE_AT_A_TIME:
+        numba.set_num_threads(min(number, numba.config.NUMBA_NUM_THREADS))
+        yield
+
+
+@cache
+def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    facts = ((path.name, path.stat()) for path in folder.glob("*.py"))
+    return tuple(sorted((name, stat.st_mtime_ns, stat.st_size) for name, stat in facts))
+
+
+class _Announcer(event.Listener):  # type: ignore[misc]
+    """Says why it takes a while when our kernels are not in the cache."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def on_start(self, compilation: Any) -> None:
+        module = compilation.data["dispatcher"].py_func.__module__
+        if not self._said and module.startswith("trafo."):
+            self._said = True
+            say("compiling kernels for this machine (only once, about ten seconds)")
+
+    def on_end(self, compilation: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _Announcer())

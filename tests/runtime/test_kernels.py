@@ -1,0 +1,55 @@
+"""Compiled kernels: what numba keeps on disk follows every file of their folder."""
+
+import importlib
+import sys
+
+import numba
+import pytest
+
+from trafo.runtime import kernels
+from trafo.runtime.kernels import kernel_threads
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """The kernel of a small package, imported anew; `factor` is in another file than the kernel."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(tmp_path)
+    folder = tmp_path / "small_package"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "times.py").write_text(
+        "from small_package.factor import FACTOR\n"
+        "from trafo.runtime.kernels import kernel\n\n"
+        "@kernel\ndef times(x):\n    return FACTOR * x\n"
+    )
+
+    def make(factor):
+        (folder / "factor.py").write_text(f"FACTOR = {factor}\n")
+        for name in [name for name in sys.modules if name.startswith("small_package")]:
+            del sys.modules[name]
+        importlib.invalidate_caches()
+        kernels._stamp.cache_clear()
+        return importlib.import_module("small_package.times").times
+
+    yield make
+    for name in [name for name in sys.modules if name.startswith("small_package")]:
+        del sys.modules[name]
+
+
+def test_a_kernel_is_kept_until_a_file_beside_it_changes(made):
+    first = made(3)
+    assert first(5) == 15
+    assert sum(first.stats.cache_misses.values()) == 1
+    second = made(10)
+    assert second(5) == 50
+    again = kernels.kernel(second.py_func)
+    assert again(5) == 50
+    assert sum(again.stats.cache_hits.values()) == 1
+
+
+def test_threads_of_kernels():
+    with kernel_threads(1):
+        assert numba.get_num_threads() == 1
+    with kernel_threads(10_000):
+        assert numba.get_num_threads() == numba.config.NUMBA_NUM_THREADS
