@@ -4,6 +4,7 @@ import base64
 import codecs
 import math
 import struct
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from trafo.generate import GenerationConfig, generate
+from trafo.generate.request import Request
 from trafo.models.sentence import pool
 from trafo.serve.chat_template import ChatTemplate
 
@@ -238,3 +240,27 @@ def test_metrics_count(client):
     assert 'trafo_running_sequences{model="tiny"} 0.0' in text
     blocks = [line for line in text.split("\n") if line.startswith("trafo_free_cache_blocks")]
     assert math.isfinite(float(blocks[0].split()[-1]))
+
+
+def test_a_request_with_a_name_can_ask_for_its_place(serve):
+    client = serve(max_tokens=100_000)
+    assert client.get("/inside/place?id=mine").json() == {"place": None}
+    worker = next(iter(client.app.service.models)).worker
+    config = GenerationConfig(max_new_tokens=100_000)
+    requests = [Request([1], config) for _ in range(66)]  # two more than run at once
+    names = [f"number {i}" for i in range(66)]
+    subscriptions = [
+        client.portal.call(partial(worker.submit, [request], name=name))
+        for request, name in zip(requests, names, strict=True)
+    ]
+    try:
+        while client.get(f"/inside/place?id={names[-1]}").json()["place"] != 2:
+            pass
+        places = [client.get(f"/inside/place?id={name}").json()["place"] for name in names]
+        assert places == [0] * 64 + [1, 2]
+    finally:
+        for subscription in subscriptions:
+            client.portal.call(subscription.close)
+    # The engine, which all tests share, hears of it before its next step.
+    body = {"prompt": "a", "max_tokens": 1}
+    assert client.post("/v1/completions", json=body).status_code == 200

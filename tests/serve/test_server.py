@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import pytest
 pytest.importorskip("starlette")
 
 KEY = "a-key"
+OPEN = "trafo_open_requests"
 
 # What `trafo serve` runs, with a tiny model instead of a run.
 PROGRAM = """
@@ -26,6 +28,7 @@ spec = spec_from_file_location("tiny", sys.argv[1])
 tiny = module_from_spec(spec)
 spec.loader.exec_module(tiny)
 from trafo.generate.engine import EngineConfig, build_engine
+from trafo.serve import connections
 from trafo.serve.app import create_app
 from trafo.serve.chat_template import ChatTemplate
 from trafo.serve.config import ServeConfig
@@ -35,6 +38,7 @@ from trafo.serve.worker import Worker
 bundle = tiny.tiny_bundle()
 worker = Worker(build_engine(bundle.model, EngineConfig(threads=1)))
 model = LanguageModel("tiny", Path("tiny"), bundle, worker, ChatTemplate())
+connections.HEADER_SECONDS = connections.STALL_SECONDS = 3.0
 config = ServeConfig(port=int(sys.argv[2]), api_key=sys.argv[3], max_tokens=100_000)
 run_server(create_app(Models([model]), config))
 """
@@ -156,6 +160,60 @@ assert text == whole, (text, whole)
 print("agreed")
 """
     assert "agreed" in _in_process(program, "langchain_openai")
+
+
+def connect(address):
+    host, port = address.removeprefix("http://").split(":")
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect((host, int(port)))
+    connection.settimeout(60)
+    return connection
+
+
+def test_a_header_that_does_not_come_ends_the_connection(address):
+    with connect(address) as silent, connect(address) as trickling:
+        trickling.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n")
+        assert silent.recv(1) == b""
+        assert trickling.recv(1) == b""
+
+
+def test_a_reader_that_stops_reading_holds_nobody(address):
+    """Its answer is larger than all buffers; others are answered, and it is cut off in the end."""
+    endless = {"max_tokens": 50_000, "logit_bias": {"256": -100}}
+    body = {"prompt": "Hi", "stream": True, "logprobs": 5} | endless
+    content = json.dumps(body).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
+    with connect(address) as slow:
+        slow.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+        assert slow.recv(12) == b"HTTP/1.1 200"
+        other = urllib.request.Request(
+            f"{address}/v1/completions",
+            json.dumps({"prompt": "Hi", "max_tokens": 5}).encode(),
+            {"Authorization": f"Bearer {KEY}"},
+        )
+        with urllib.request.urlopen(other, timeout=60) as answer:
+            assert json.load(answer)["usage"]["completion_tokens"] == 5
+        while open_requests(address):
+            time.sleep(0.1)
+        assert b"[DONE]" not in rest_of(slow)
+
+
+def open_requests(address):
+    headers = {"Authorization": f"Bearer {KEY}"}
+    with urllib.request.urlopen(urllib.request.Request(f"{address}/metrics", headers=headers)) as m:
+        lines = m.read().decode().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith(OPEN)) > 1
+
+
+def rest_of(connection):
+    found = b""
+    try:
+        while part := connection.recv(65536):
+            found += part
+    except ConnectionResetError:
+        pass
+    return found
 
 
 def _in_process(program, package):

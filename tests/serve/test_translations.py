@@ -31,6 +31,7 @@ def test_translations(bundle):
     expected = translate(model, tokenizer, sentences, BeamConfig(beam=3, n_best=2))
     with TestClient(create_app(Models([served]))) as client:
         assert client.get("/v1/models").json()["data"][0]["kind"] == "translation"
+        assert client.get("/v1/models").json()["data"][0]["dtype"] == "float32"
         body = {"input": sentences, "beam": 3, "n_best": 2}
         answer = client.post("/v1/translations", json=body).json()
         assert [entry["text"] for entry in answer["data"]] == [best[0].text for best in expected]
@@ -40,5 +41,26 @@ def test_translations(bundle):
         for wrong in ({"beam": 1, "n_best": 2}, {"beams": 2}, {"input": "x" * 40}, {"input": []}):
             refused = client.post("/v1/translations", json=body | wrong)
             assert refused.status_code == 400
+        check_layers(client, model, tokenizer.encode_source(["Hi"])[0].tolist(), tokenizer.end)
         refused = client.post("/v1/completions", json={"prompt": "a"})
         assert refused.json()["error"]["code"] == "wrong_kind_of_model"
+
+
+@torch.no_grad()
+def check_layers(client, model, source, end):
+    """The page's logit lens: the last layer says what the model says; the encoder's norms."""
+    target = [5, 9, end]
+    body = {"sentence": "Hi", "target": target}
+    answer = client.post("/inside/translation/layers", json=body).json()
+    logits = model(torch.tensor([source]), torch.tensor([[end, *target[:-1]]]))[0]
+    assert answer["ids"][-1] == logits.topk(5).indices.tolist()
+    best = logits.softmax(-1).topk(5).values
+    torch.testing.assert_close(torch.tensor(answer["probabilities"][-1]), best, atol=1e-4, rtol=0)
+    encoded = model.encode(torch.tensor([source])).states[0]
+    if model.encoder_norm is None:
+        norms = torch.tensor(answer["encoder_norms"][-1])
+        torch.testing.assert_close(norms, encoded.norm(dim=-1))
+    assert len(answer["norms"]) == len(answer["encoder_norms"]) == 2
+    assert [len(answer["norms"][0]), len(answer["encoder_norms"][0])] == [3, len(source)]
+    too_long = client.post("/inside/translation/layers", json=body | {"target": [1] * 40})
+    assert too_long.json()["error"]["param"] == "target"

@@ -27,13 +27,13 @@ class Options(ServeConfig):
     runs: RunPaths
     """runs, checkpoints, Hugging Face folders, GGUF or llama2.c files"""
     api_key: OptionalString = None
-    """key that clients must send; None: the variable TRAFO_API_KEY, or no key at all"""
+    """API key that clients must send; None: the environment variable TRAFO_API_KEY, or no key"""
     cors_origins: Strings = ()
-    """web pages from elsewhere that may use the service, such as https://example.org"""
+    """CORS: origins of web pages that may call the service, such as https://example.org"""
     max_prompt_tokens: OptionalInt = None
-    """longest prompt; None: the model's context length"""
+    """maximum tokens of a prompt; None: the model's context length"""
     requests_per_minute: OptionalInt = None
-    """requests per minute and key (or address, without keys); None: any number"""
+    """rate limit: requests per minute for each key (without keys: each address); None: no limit"""
 
     def config(self) -> ServeConfig:
         """The settings of the service alone."""

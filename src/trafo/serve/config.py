@@ -13,31 +13,31 @@ class ServeConfig:
     """The defaults suit one person on this machine."""
 
     host: str = "127.0.0.1"
-    """address to listen on; the default is reached from this machine only"""
+    """address to listen on; the default accepts connections from this machine only"""
     port: int = 8000
     """port to listen on"""
     api_key: str | None = None
-    """key that clients must send; None: the variable TRAFO_API_KEY, or no key at all"""
+    """API key that clients must send; None: the environment variable TRAFO_API_KEY, or no key"""
     cors_origins: tuple[str, ...] = ()
-    """web pages from elsewhere that may use the service, such as https://example.org"""
+    """CORS: origins of web pages that may call the service, such as https://example.org"""
     max_body_bytes: int = 1_000_000
-    """largest request body"""
+    """maximum size of a request body, in bytes"""
     max_prompt_tokens: int | None = None
-    """longest prompt; None: the model's context length"""
+    """maximum tokens of a prompt; None: the model's context length"""
     max_tokens: int = 4096
-    """most new tokens of a completion"""
+    """maximum new tokens of a completion"""
     max_choices: int = 64
-    """most completions of one request: prompts times n"""
+    """maximum completions of a request: prompts times n"""
     max_queue: int = 256
-    """completions that may wait for a place"""
+    """queue length: completions that may wait for a place in the batch"""
     max_seconds: float = 300.0
-    """longest time that a request may take, waiting included"""
+    """timeout of a request in seconds, including the time in the queue"""
     requests_per_minute: int | None = None
-    """requests per minute and key (or address, without keys); None: any number"""
+    """rate limit: requests per minute for each key (without keys: each address); None: no limit"""
     shutdown_seconds: float = 10.0
-    """how long running requests may go on after SIGTERM or Ctrl-C"""
+    """seconds that running requests have to finish after SIGTERM or Ctrl-C"""
     follow: bool = False
-    """take up newer checkpoints of a run as they appear"""
+    """load newer checkpoints of a run as they appear"""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """batching, cache and kernels"""
 

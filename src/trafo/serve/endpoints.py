@@ -31,6 +31,8 @@ from trafo.serve.reading import (
 DEFAULT_MAX_TOKENS = 16
 """of a completion, as OpenAI has it"""
 DEFAULT_CHAT_TOKENS = 256
+REQUEST_ID = "x-request-id"
+"""header by which a client names a request"""
 
 
 async def completions(http: HttpRequest) -> Response:
@@ -83,7 +85,8 @@ async def _answer(
     if number > service.config.max_choices:
         most = service.config.max_choices
         raise _refused(f"n: {number} completions; at most {most} are allowed", "n")
-    subscription = served.worker.submit(requests, service.config.max_seconds)
+    name = http.headers.get(REQUEST_ID)
+    subscription = served.worker.submit(requests, service.config.max_seconds, name)
     answer = Answer(subscription, form, service.metrics, echoes or [])
     if not body.stream:
         return await answer.whole(http)

@@ -1,4 +1,4 @@
-"""Newer checkpoints of a run are taken up as they appear, so that a running training talks.
+"""Loads newer checkpoints of a run as they appear, so that a training can be tried while it runs.
 
 A newer checkpoint gets an engine of its own; what runs on the older one is finished there first.
 """
@@ -46,7 +46,7 @@ async def take_up(served: LanguageModel, config: ServeConfig) -> Worker | None:
     try:
         newer = await asyncio.to_thread(load_language_model, served.name, served.path, config)
     except (TrafoError, OSError) as error:  # half deleted, perhaps: the next look finds another
-        tell(f"{served.name}: cannot take up the newer checkpoint: {error}")
+        tell(f"{served.name}: cannot load the newer checkpoint: {error}")
         return None
     newer.worker.start()
     old = served.worker

@@ -108,7 +108,7 @@ class Guard:
         if "*" in self._config.cors_origins:
             return
         if origin.partition("://")[2] != headers.get("host"):
-            what = f"pages of {origin} may not use this service; see --cors-origins"
+            what = f"the origin {origin} is not allowed; see --cors-origins"
             raise ApiError(403, what, code="origin_not_allowed")
 
     def _check_key(self, headers: Headers) -> str | None:

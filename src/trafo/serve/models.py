@@ -19,7 +19,8 @@ from trafo.checkpoint.locate import find_kind
 from trafo.errors import InputError
 from trafo.generate.decode import vocab_size
 from trafo.generate.engine import build_engine
-from trafo.models import EncoderDecoderConfig, RecurrentConfig
+from trafo.models import CausalLM, EncoderDecoderConfig, RecurrentConfig
+from trafo.models.translator import Translator
 from trafo.serve.chat_template import ChatTemplate, read_template
 from trafo.serve.config import ServeConfig
 from trafo.serve.errors import ApiError
@@ -35,6 +36,8 @@ class LanguageModel:
     bundle: Bundle
     worker: Worker
     template: ChatTemplate
+    dtype: str = "float32"
+    """of the weights that compute"""
     created: int = field(default_factory=lambda: int(time.time()))
 
     kind = "language"
@@ -46,6 +49,7 @@ class LanguageModel:
             "context_length": model.context_length,
             "vocab_size": vocab_size(model),
             "step": self.bundle.step,
+            "dtype": self.dtype,
         }
 
 
@@ -62,7 +66,7 @@ class TranslationModel:
 
     def card(self) -> dict[str, Any]:
         """What `/v1/models` says about it."""
-        return _card(self) | {"step": self.bundle.step}
+        return _card(self) | {"step": self.bundle.step, "dtype": _dtype(self.bundle.model)}
 
 
 Served = LanguageModel | TranslationModel
@@ -76,6 +80,10 @@ def _card(served: Served) -> dict[str, Any]:
         "owned_by": "trafo",
         "kind": served.kind,
     }
+
+
+def _dtype(model: CausalLM | Translator) -> str:
+    return str(model.head_weight.dtype).removeprefix("torch.")
 
 
 class Models:
@@ -140,7 +148,8 @@ def load_language_model(name: str, path: Path, config: ServeConfig) -> LanguageM
     """Load a language model and build its engine."""
     bundle = load_bundle(path)
     worker = Worker(build_engine(bundle.model, config.engine), config.max_queue)
-    return LanguageModel(name, path, bundle, worker, read_template(path))
+    dtype = "int8" if config.engine.weights == "int8" else _dtype(bundle.model)
+    return LanguageModel(name, path, bundle, worker, read_template(path), dtype)
 
 
 def _load(name: str, path: Path, config: ServeConfig) -> Served:

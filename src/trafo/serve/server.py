@@ -9,6 +9,7 @@ from types import FrameType
 import uvicorn
 
 from trafo.serve.app import App
+from trafo.serve.connections import Connection
 from trafo.serve.messages import tell
 
 _LOOK = 0.05
@@ -28,6 +29,7 @@ class Server(uvicorn.Server):
                 app,
                 host=config.host,
                 port=config.port,
+                http=Connection,
                 log_level="warning",
                 access_log=False,
                 lifespan="on",
@@ -71,7 +73,7 @@ class Server(uvicorn.Server):
         until = time.monotonic() + bound
         if self._service.num_active:
             number = self._service.num_active
-            tell(f"stopping: {number} requests may take up to {bound:g} seconds more")
+            tell(f"stopping: {number} running requests have {bound:g} seconds to finish")
         while self._service.num_active and time.monotonic() < until:
             await asyncio.sleep(_LOOK)
         self.should_exit = True

@@ -25,8 +25,11 @@ Numbered = tuple[int, Piece]
 class Subscription:
     """The pieces of several requests as they come, each with the number of its request."""
 
-    def __init__(self, worker: Worker, requests: Sequence[Request], max_seconds: float) -> None:
+    def __init__(
+        self, worker: Worker, requests: Sequence[Request], max_seconds: float, name: str | None
+    ) -> None:
         self.requests = requests
+        self.name = name
         self._worker = worker
         self._numbers = {request: number for number, request in enumerate(requests)}
         self._left = sum(request.config.num_samples for request in requests)
@@ -101,8 +104,13 @@ class Worker:
         """Requests that are waiting or running."""
         return len(self._subscriptions)
 
-    def submit(self, requests: Sequence[Request], max_seconds: float = 300.0) -> Subscription:
-        """Hand requests to the engine; refused if the model or the queue cannot take them."""
+    def submit(
+        self, requests: Sequence[Request], max_seconds: float = 300.0, name: str | None = None
+    ) -> Subscription:
+        """Hand requests to the engine; refused if the model or the queue cannot take them.
+
+        By its name the client can ask for its place in the queue.
+        """
         try:
             for request in requests:
                 self.engine.check(request)
@@ -112,11 +120,16 @@ class Worker:
         if self.engine.num_waiting + len(self._inbox) + wanted > self._max_queue:
             what = "too many requests are waiting; try again later"
             raise ApiError(429, what, code="queue_full", retry_after=1)
-        subscription = Subscription(self, requests, max_seconds)
+        subscription = Subscription(self, requests, max_seconds, name)
         for request in requests:
             self._subscriptions[request] = subscription
         self._tell(self.engine.add, requests)
         return subscription
+
+    def place(self, name: str) -> int | None:
+        """Place in the queue of what was submitted by that name; 0: it runs; None: unknown."""
+        found = [request for request, each in self._subscriptions.items() if each.name == name]
+        return min((self.engine.place(request) for request in found), default=None)
 
     def leave(self, subscription: Subscription) -> None:
         """Cancel what is left of a subscription."""

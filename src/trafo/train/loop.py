@@ -137,6 +137,7 @@ class Trainer:
             "lr": lr,
             "grad_norm": result.grad_norm,
             "batch": result.batch,
+            "total_tokens": self.state.tokens,
             "tokens_per_second": result.num_targets / seconds,
             "utilisation": flops / seconds / self._peak_flops,
             "seconds": self.clock.seconds,
@@ -167,7 +168,7 @@ class Trainer:
         """Metrics on held-out data, recorded as a `kind`; only the first rank has them."""
         model = self.training.whole_model()
         found = {"loss": 0.0} if model is None else self.training.task.validate(model, num_tokens)
-        about = {"step": self.state.step, "kind": kind}
+        about = {"step": self.state.step, "kind": kind, "total_tokens": self.state.tokens}
         self.listener.validation(about | found | {"seconds": self.clock.seconds})
         return found
 

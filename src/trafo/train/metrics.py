@@ -21,7 +21,7 @@ from trafo.train.config import TrainConfig
 
 Record = dict[str, Any]
 
-_NOT_CURVES = ("step", "kind", "batch")
+_NOT_CURVES = ("step", "kind", "batch", "total_tokens")
 
 
 class MetricsFile:

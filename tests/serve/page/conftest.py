@@ -53,6 +53,7 @@ def add_records(run: Path, steps: range) -> None:
     with (run / "metrics.jsonl").open("a") as file:
         for step in steps:
             record = {"step": step, "kind": "train", "loss": 9.0 - step / 2, "seconds": step * 3.0}
+            record["total_tokens"] = 1000 * step
             file.write(json.dumps(record) + "\n")
 
 

@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 def test_a_wrong_key_is_refused_and_the_right_one_opens(visit, locked_address):
     made = visit("#write", at=locked_address)
     page = made.page
-    expect(page.get_by_role("dialog")).to_contain_text("asks for a key")
+    expect(page.get_by_role("dialog")).to_contain_text("needs an API key")
     page.fill("#key", "guess")
     page.keyboard.press("Enter")
     expect(page.locator("#key-problem")).to_have_text("The server refused that key.")
@@ -14,6 +14,7 @@ def test_a_wrong_key_is_refused_and_the_right_one_opens(visit, locked_address):
     page.keyboard.press("Enter")
     expect(page.locator(".room.write")).to_be_visible()
     expect(page.locator("#model")).to_have_value("tiny")
+    expect(page.locator("#facts")).to_contain_text("step 7 · float32")
     made.problems.clear()  # the browser logs the refusals
 
 

@@ -4,6 +4,7 @@ import numpy as np
 from playwright.sync_api import expect
 
 from trafo.generate.attention_weights import attention
+from trafo.serve.inside.beam import beam_tree
 
 
 def test_attention_of_every_head_and_where_a_token_looks(visit, language_bundle):
@@ -14,7 +15,7 @@ def test_attention_of_every_head_and_where_a_token_looks(visit, language_bundle)
     page.get_by_role("button", name="layer 2, head 3").click()
     expect(page.locator(".attention h3")).to_have_text("Layer 2, head 3")
     page.locator(".attention .sentence button").nth(4).hover()
-    expect(page.locator(".attention .readout")).to_contain_text("(token 5) looks at")
+    expect(page.locator(".attention .readout")).to_contain_text("(token 5) attends to")
     shown = page.evaluate(
         "[...document.querySelectorAll('.attention .sentence button')]"
         ".map(token => Number(token.style.getPropertyValue('--w')) ** 2)"
@@ -39,13 +40,16 @@ def test_logit_lens_has_a_cell_for_every_layer_and_token(visit, language_bundle)
 NORM_PATH = "document.querySelector('.norm-here').getAttribute('d')"
 
 
-def test_encoder_decoder_and_cross_attention(visit):
+def test_encoder_decoder_and_cross_attention(visit, translator_bundle):
     page = visit("#inside?model=translator&text=The%20cat").page
     expect(page.locator(".head canvas[data-painted]")).to_have_count(4)
-    expect(page.locator(".attention .sentence").nth(1)).to_be_visible()  # what is looked at
+    expect(page.locator(".attention .sentence").nth(1)).to_be_visible()  # the keys
     page.get_by_label("Which attention").select_option("encoder")
     expect(page.locator(".attention .sentence").nth(1)).to_be_hidden()
-    expect(page.locator(".lens")).to_be_hidden()
+    ids = beam_tree(translator_bundle, "The cat", 5)["translations"][0]["ids"]
+    expect(page.locator(".lens td")).to_have_count(3 * len(ids))
+    expect(page.locator(".lens th").nth(1)).to_have_text("(start)")
+    expect(page.locator(".norms").nth(1)).to_be_visible()  # the encoder's
 
 
 def test_text_that_is_too_long_is_answered_with_what_is_wrong(visit):

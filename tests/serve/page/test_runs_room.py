@@ -25,5 +25,10 @@ def test_the_address_says_what_is_compared(visit):
     expect(page.locator(".chart")).to_contain_text("no run has measured bits per byte yet")
     page.get_by_label("by", exact=True).select_option("step")
     expect(page.locator(".chart circle.dot")).to_have_count(1)  # the final record has no time
+    page.get_by_label("by", exact=True).select_option("tokens")
+    page.get_by_label("curve", exact=True).select_option("loss")
+    expect(page.locator(".chart")).to_have_attribute(
+        "aria-label", "training loss by tokens: done 6.500"
+    )
     page.get_by_label("show tiny").check()
     page.wait_for_function("location.hash.includes('runs=done%2Ctiny')")

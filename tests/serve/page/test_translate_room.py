@@ -17,6 +17,6 @@ def test_translation_cross_attention_and_the_beam(visit, translator_bundle):
     targets = page.get_by_role("group", name="Translation tokens").locator("button")
     expect(targets).to_have_count(len(found[0].ids))
     targets.first.hover()
-    expect(page.locator(".alignment .readout")).to_contain_text("looks at")
+    expect(page.locator(".alignment .readout")).to_contain_text("attends to")
     page.get_by_role("group", name="Source tokens").locator("button").first.hover()
-    expect(page.locator(".alignment .readout")).to_contain_text("is looked at by")
+    expect(page.locator(".alignment .readout")).to_contain_text("is attended to by")

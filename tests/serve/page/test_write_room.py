@@ -111,6 +111,15 @@ def test_a_link_shows_the_same_text(visit):
     assert shown(second) == shown(first)
 
 
+def test_the_place_in_the_queue(visit):
+    made = visit("#write?n=4")
+    page = made.page
+    page.route("**/inside/place?*", lambda route: route.fulfill(json={"place": 3}))
+    page.route("**/v1/completions", lambda route: None)  # never answered
+    page.get_by_role("button", name="Write", exact=True).click()
+    expect(page.locator(".status").first).to_contain_text("place 3 in the queue")
+
+
 def test_keyboard_and_phone_width(visit):
     page = visit("#write?n=4", viewport={"width": 360, "height": 700}).page
     write(page)
@@ -118,7 +127,7 @@ def test_keyboard_and_phone_width(visit):
     page.locator(".token").last.focus()
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("Enter")
-    expect(page.locator(".distribution h3")).to_contain_text("what else could have come")
+    expect(page.locator(".distribution h3")).to_contain_text("alternatives")
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "prompt"

@@ -10,10 +10,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from torch import Tensor
 
+from trafo.checkpoint.bundle import TranslatorBundle
 from trafo.checkpoint.model_tokenizer import markers_of
 from trafo.errors import TrafoError
 from trafo.generate.translation_attention import translation_attention
-from trafo.models import CausalLM
+from trafo.models import CausalLM, EncoderDecoder
 from trafo.serve.errors import ApiError, from_trafo
 from trafo.serve.inside import layers
 from trafo.serve.inside.beam import beam_tree
@@ -25,12 +26,13 @@ from trafo.serve.inside.protocol import (
     MergesBody,
     TextBody,
     TranslationAttentionBody,
+    TranslationLayersBody,
     check_ids,
     check_places,
 )
 from trafo.serve.inside.runs import ROUTES as RUN_ROUTES
 from trafo.serve.models import LanguageModel, Served, TranslationModel
-from trafo.serve.reading import read_body, service_of
+from trafo.serve.reading import Service, read_body, service_of
 from trafo.tokenizer import Tokenizer
 
 _WithIds = TypeVar("_WithIds", bound=IdsBody)
@@ -135,16 +137,7 @@ async def states(http: HttpRequest) -> Response:
     body, served = await _read_ids(http, IdsBody)
     insides = Insides.of(http)
     job = partial(layers.through_layers, insides.model(served), body.ids)
-    found = await service_of(http).compute(job)
-    answer: dict[str, Any] = {
-        "ids": found.ids.tolist(),
-        "probabilities": [
-            [[round(p, 5) for p in best] for best in layer]
-            for layer in found.probabilities.tolist()
-        ],
-        "norms": [layers.finite(norms) for norms in found.norms.tolist()],
-    }
-    return JSONResponse(answer)
+    return JSONResponse(_lens(await service_of(http).compute(job)))
 
 
 async def attention(http: HttpRequest) -> Response:
@@ -172,14 +165,63 @@ async def attention_of_translation(http: HttpRequest) -> Response:
     """`POST /inside/translation/attention`: as `/inside/attention`, of a translation model."""
     body = await read_body(http, TranslationAttentionBody)
     service = service_of(http)
+    _translator(service, body)
     served = service.models.translation(body.model)
-    most = getattr(served.bundle.model.config, "context_length", 1024)
-    check_places(body.target, most, served.bundle.model.head_weight.shape[0], "target")
     try:
         found = await service.compute(partial(Insides.of(http).translation, served, body))
     except TrafoError as error:
         raise from_trafo(error, "sentence") from None
     return _layer(found, body.layer)
+
+
+async def layers_of_translation(http: HttpRequest) -> Response:
+    """`POST /inside/translation/layers`: as `/inside/layers`, of the decoder; encoder's norms."""
+    body = await read_body(http, TranslationLayersBody)
+    service = service_of(http)
+    bundle = _translator(service, body)
+    model = bundle.model
+    if not isinstance(model, EncoderDecoder):
+        what = "a recurrent model has no layers to look into"
+        raise ApiError(400, what, param="model", code="wrong_kind_of_model")
+    end = bundle.tokenizer.end
+    source = bundle.tokenizer.encode_source([body.sentence])[0].tolist()
+    job = partial(layers.through_translation, model, source, body.target, end)
+    try:
+        found, norms = await service.compute(job)
+    except TrafoError as error:
+        raise from_trafo(error, "sentence") from None
+    encoder = [layers.finite(each) for each in norms.tolist()]
+    return JSONResponse(_lens(found) | {"encoder_norms": encoder})
+
+
+def _translator(service: Service, body: TranslationLayersBody) -> TranslatorBundle:
+    """The model of a body whose target fits it."""
+    bundle = service.models.translation(body.model).bundle
+    most = getattr(bundle.model.config, "context_length", 1024)
+    check_places(body.target, most, bundle.model.head_weight.shape[0], "target")
+    return bundle
+
+
+def _lens(found: layers.Layers) -> dict[str, Any]:
+    return {
+        "ids": found.ids.tolist(),
+        "probabilities": [
+            [[round(p, 5) for p in best] for best in layer]
+            for layer in found.probabilities.tolist()
+        ],
+        "norms": [layers.finite(norms) for norms in found.norms.tolist()],
+    }
+
+
+async def place(http: HttpRequest) -> Response:
+    """`GET /inside/place?id=NAME`: the place in the queue of the request of that name.
+
+    0 if it runs, null if there is none.
+    """
+    name = http.query_params.get("id", "")
+    workers = [served.worker for served in service_of(http).models.language_models]
+    places = [found for worker in workers if (found := worker.place(name)) is not None]
+    return JSONResponse({"place": min(places, default=None)})
 
 
 async def _read_ids(http: HttpRequest, kind: type[_WithIds]) -> tuple[_WithIds, LanguageModel]:
@@ -216,7 +258,9 @@ ROUTES = [
     Route("/inside/scores", scores, methods=["POST"]),
     Route("/inside/layers", states, methods=["POST"]),
     Route("/inside/attention", attention, methods=["POST"]),
+    Route("/inside/place", place),
     Route("/inside/translation", translation, methods=["POST"]),
     Route("/inside/translation/attention", attention_of_translation, methods=["POST"]),
+    Route("/inside/translation/layers", layers_of_translation, methods=["POST"]),
     *RUN_ROUTES,
 ]

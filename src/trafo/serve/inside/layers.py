@@ -1,4 +1,4 @@
-"""A text's way through the layers of a language model.
+"""A text's way through the layers of a model.
 
 Logit lens (nostalgebraist, 2020): the final norm and the output head, applied to the hidden states
 after every layer, tell what each layer would say. Norms: the length of the hidden state of each
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -17,9 +17,9 @@ from itertools import chain
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Module, ModuleList
 
-from trafo.models import CausalLM, record_attention
+from trafo.models import CausalLM, EncoderDecoder, record_attention
 
 ALTERNATIVES = 5
 """likeliest tokens of each layer and position"""
@@ -60,11 +60,33 @@ def token_logprobs(model: CausalLM, ids: Sequence[int]) -> list[float | None]:
 @torch.inference_mode()
 def through_layers(model: CausalLM, ids: Sequence[int]) -> Layers:
     """Logit lens and norms of a text."""
-    with _record_states(model) as states:
+    with _record_states(model.layers) as states:
         model(_row(model, ids))
-    best = [_would_say(model, state) for state in states]
-    norms = torch.stack([state.float().norm(dim=-1) for state in states])
-    return Layers(torch.stack([i for i, _ in best]), torch.stack([p for _, p in best]), norms)
+    return _layers(states, model.ln_final, model.logits)
+
+
+@torch.inference_mode()
+def through_translation(
+    model: EncoderDecoder, source: Sequence[int], target: Sequence[int], start: int
+) -> tuple[Layers, Float[Tensor, "layer source"]]:
+    """Logit lens and norms of the decoder while it writes a translation; norms of the encoder.
+
+    Position i of the decoder has read `start` and the first i ids of the target.
+    """
+    with _record_states(model.encoder) as encoded, _record_states(model.decoder) as decoded:
+        model(_row(model, source), _row(model, [start, *target[:-1]]))
+    return _layers(decoded, model.decoder_norm, model.logits), _norms(encoded)
+
+
+def _layers(states: list[Tensor], norm: Module | None, head: Callable[[Tensor], Tensor]) -> Layers:
+    best = [_would_say(state, norm, head) for state in states]
+    return Layers(
+        torch.stack([i for i, _ in best]), torch.stack([p for _, p in best]), _norms(states)
+    )
+
+
+def _norms(states: list[Tensor]) -> Float[Tensor, "layer seq"]:
+    return torch.stack([state.float().norm(dim=-1) for state in states])
 
 
 @torch.inference_mode()
@@ -87,12 +109,12 @@ def finite(numbers: Sequence[float]) -> list[float | None]:
     return [number if math.isfinite(number) else None for number in numbers]
 
 
-def _row(model: CausalLM, ids: Sequence[int]) -> Int[Tensor, "1 seq"]:
+def _row(model: CausalLM | EncoderDecoder, ids: Sequence[int]) -> Int[Tensor, "1 seq"]:
     return torch.tensor([list(ids)], device=model.head_weight.device)
 
 
 @contextmanager
-def _record_states(model: CausalLM) -> Iterator[list[Tensor]]:
+def _record_states(layers: ModuleList) -> Iterator[list[Tensor]]:
     """The input of the first layer and the output of every layer, (seq, d_model) each."""
     states: list[Tensor] = []
 
@@ -102,8 +124,8 @@ def _record_states(model: CausalLM) -> Iterator[list[Tensor]]:
     def after(_: Module, __: tuple[Tensor, ...], output: Tensor) -> None:
         states.append(output[0])
 
-    handles = [model.layers[0].register_forward_pre_hook(before)]
-    handles += [layer.register_forward_hook(after) for layer in model.layers]
+    handles = [layers[0].register_forward_pre_hook(before)]
+    handles += [layer.register_forward_hook(after) for layer in layers]
     try:
         yield states
     finally:
@@ -111,9 +133,11 @@ def _record_states(model: CausalLM) -> Iterator[list[Tensor]]:
             handle.remove()
 
 
-def _would_say(model: CausalLM, state: Float[Tensor, "seq d_model"]) -> tuple[Tensor, Tensor]:
+def _would_say(
+    state: Float[Tensor, "seq d_model"], norm: Module | None, head: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
     """The likeliest next tokens, and their probabilities, if this were the last layer."""
-    normed = state if model.ln_final is None else model.ln_final(state[None])[0]
-    probabilities = model.logits(normed).float().softmax(-1)
+    normed = state if norm is None else norm(state[None])[0]
+    probabilities = head(normed).float().softmax(-1)
     best = probabilities.topk(min(ALTERNATIVES, probabilities.shape[-1]))
     return best.indices, best.values

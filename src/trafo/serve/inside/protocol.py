@@ -52,11 +52,16 @@ class BeamBody(Body):
     beam: Annotated[int, Field(ge=1, le=16)] = 5
 
 
-class TranslationAttentionBody(Body):
-    """One layer's attention on a sentence and the ids of its translation."""
+class TranslationLayersBody(Body):
+    """A sentence and the ids of its translation."""
 
     sentence: ShortText
     target: Ids
+
+
+class TranslationAttentionBody(TranslationLayersBody):
+    """One layer's attention on them."""
+
     kind: Literal["cross", "encoder", "decoder"] = "cross"
     layer: Place
 

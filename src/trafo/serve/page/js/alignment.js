@@ -6,7 +6,7 @@ export class Alignment {
   constructor() {
     this.source = el("div", { class: "sentence wide", role: "group", "aria-label": "Source tokens" });
     this.target = el("div", { class: "sentence wide", role: "group", "aria-label": "Translation tokens" });
-    this.readout = el("p", { class: "note readout", role: "status" }, "Point at a word to see where it comes from.");
+    this.readout = el("p", { class: "note readout", role: "status" }, "Point at a token to see which tokens it attends to.");
     this.node = el("div", { class: "column alignment" }, el("div", { class: "two" }, this.source, this.target), this.readout);
     arrows(this.source, "button");
     arrows(this.target, "button");
@@ -33,7 +33,7 @@ export class Alignment {
       token.style.setProperty("--w", (column[i] / most).toFixed(3));
     });
     const best = [...column.keys()].sort((a, b) => column[b] - column[a]).slice(0, 3);
-    const verb = side === "target" ? "looks at" : "is looked at by";
+    const verb = side === "target" ? "attends to" : "is attended to by";
     this.readout.textContent = `${this.labels[side][index]} ${verb} ${best.map((i) => `${this.labels[other][i]} ${percent(column[i])}`).join(", ")}`;
   }
 }

@@ -25,9 +25,9 @@ export async function bytes(path, body, signal) {
   return { buffer: await answer.arrayBuffer(), headers: answer.headers };
 }
 
-/** The events of a stream, parsed; ends at [DONE]. */
-export async function* events(path, body, signal) {
-  const answer = await send(path, { body, signal });
+/** The events of a stream, parsed; ends at [DONE]. `id` names the request for `placeOf`. */
+export async function* events(path, body, signal, id) {
+  const answer = await send(path, { body, signal, id });
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
   for (;;) {
@@ -47,9 +47,12 @@ export async function* events(path, body, signal) {
   }
 }
 
-async function send(path, { body, signal }) {
+/** Place in the queue of a request that was sent with this id; 0 if it runs, null if unknown. */
+export const placeOf = async (id) => (await get(`/inside/place?id=${encodeURIComponent(id)}`)).place;
+
+async function send(path, { body, signal, id }) {
   for (let wrongKey = false; ; wrongKey = true) {
-    const answer = await attempt(path, body, signal);
+    const answer = await attempt(path, body, signal, id);
     if (answer.ok) return answer;
     if (answer.status === 401) {
       await askForKey(wrongKey || sessionStorage.getItem(KEY) !== null);
@@ -61,10 +64,11 @@ async function send(path, { body, signal }) {
   }
 }
 
-async function attempt(path, body, signal) {
+async function attempt(path, body, signal, id) {
   const key = sessionStorage.getItem(KEY);
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (id) headers["X-Request-ID"] = id;
   const method = body === undefined ? "GET" : "POST";
   try {
     return await fetch(path, { method, headers, signal, body: body && JSON.stringify(body) });

@@ -12,8 +12,8 @@ export class AttentionView {
   constructor() {
     this.title = el("h3", {});
     this.readout = el("p", { class: "note readout", role: "status" });
-    this.rows = el("div", { class: "sentence", role: "group", "aria-label": "Tokens that look; arrow keys move" });
-    this.columns = el("div", { class: "sentence", hidden: true, "aria-label": "Tokens that are looked at" });
+    this.rows = el("div", { class: "sentence", role: "group", "aria-label": "Query tokens; arrow keys move" });
+    this.columns = el("div", { class: "sentence", hidden: true, "aria-label": "Key tokens" });
     this.grid = el("div", { class: "heads", role: "group", "aria-label": "Attention heads by layer; arrow keys move, Enter enlarges" });
     this.large = el("canvas", { class: "large-heat", role: "img" });
     this.labels = el("div", { class: "heat-labels", "aria-hidden": "true" });
@@ -62,7 +62,7 @@ export class AttentionView {
       this.watcher.observe(line);
       return line;
     });
-    fill(this.grid, el("p", { class: "note" }, "layer by layer, head by head; rows look at columns"), lines);
+    fill(this.grid, el("p", { class: "note" }, "by layer and head; rows (queries) attend to columns (keys)"), lines);
   }
 
   /** Fetch and paint a layer, once. */
@@ -101,7 +101,7 @@ export class AttentionView {
     this.large.style.width = `${width}px`;
     this.large.style.height = `${height}px`;
     stretch(this.layers[layer].pictures[head], this.large, width, height);
-    this.large.setAttribute("aria-label", `Attention weights of layer ${layer + 1}, head ${head + 1}: ${rows} tokens look at ${columns}`);
+    this.large.setAttribute("aria-label", `Attention weights of layer ${layer + 1}, head ${head + 1}: ${rows} queries, ${columns} keys`);
     const fits = rows <= MOST_LABELS && height / rows >= 9;
     fill(this.labels, fits ? this.rowLabels.map((label) => el("span", {}, label)) : []);
     this.labels.style.height = `${height}px`;
@@ -125,7 +125,7 @@ export class AttentionView {
     }
     const best = [...weights.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, 3);
     const said = best.map((column) => `${this.columnLabels[column]} ${percent(weight(weights[column]))}`);
-    this.readout.textContent = `${this.rowLabels[row]} (token ${row + 1}) looks at ${said.join(", ")}`;
+    this.readout.textContent = `${this.rowLabels[row]} (token ${row + 1}) attends to ${said.join(", ")}`;
   }
 
   row(row) {
@@ -140,7 +140,7 @@ export class AttentionView {
     const column = Math.floor(((event.clientX - box.left) / box.width) * this.columnLabels.length);
     if (row < 0 || row >= this.rowLabels.length || !(column in this.columnLabels)) return;
     if (row !== this.at) this.point(row);
-    this.readout.textContent = `${this.rowLabels[row]} (token ${row + 1}) looks at ${this.columnLabels[column]} (token ${column + 1}): ${percent(weight(this.row(row)[column]))}`;
+    this.readout.textContent = `${this.rowLabels[row]} (token ${row + 1}) attends to ${this.columnLabels[column]} (token ${column + 1}): ${percent(weight(this.row(row)[column]))}`;
   }
 
   /** Other colours, the same weights. */

@@ -20,7 +20,7 @@ export class Lens {
     const head = el("tr", {}, el("th", { scope: "col" }, "after"), labels.map((label) => el("th", { scope: "col" }, label)));
     const lines = ids.map((_, layer) => this.line(layer, last)).reverse();
     fill(this.table, el("thead", {}, head), el("tbody", {}, lines));
-    this.readout.textContent = "Point at a cell: what this layer would say next, if it were the last one.";
+    this.readout.textContent = "Point at a cell to see what this layer would predict if it were the last one.";
     const cell = this.table.querySelector("td");
     if (cell) cell.tabIndex = 0;
   }

@@ -9,7 +9,7 @@ const PACE = 700; // milliseconds a step, when it plays by itself
 export class Merges {
   constructor() {
     this.title = el("h2", {}, "Merges");
-    this.facts = el("p", { class: "note" }, "Press a token to see how it was made.");
+    this.facts = el("p", { class: "note" }, "Click a token to see the merges that made it.");
     this.list = el("ol", { class: "merge-steps", "aria-live": "polite" });
     this.back = el("button", { type: "button", onclick: () => this.go(this.step - 1) }, "Back");
     this.next = el("button", { type: "button", onclick: () => this.go(this.step + 1) }, "Next merge");

@@ -9,7 +9,7 @@ export class Tree {
   constructor(follow) {
     this.follow = follow;
     this.list = el("ul", { class: "tree" });
-    this.node = el("details", { class: "branches", open: true, hidden: true }, el("summary", {}, "What could have been"), this.list);
+    this.node = el("details", { class: "branches", open: true, hidden: true }, el("summary", {}, "Branches"), this.list);
   }
 
   draw(branches, vocabulary) {

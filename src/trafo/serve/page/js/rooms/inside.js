@@ -24,13 +24,15 @@ class Inside {
     this.problem = el("p", { class: "problem", role: "alert", hidden: true });
     this.attention = new AttentionView();
     this.norms = new Norms();
+    this.encoderNorms = new Norms();
     this.lens = new Lens((position) => this.norms.point(position));
     this.kind = el("select", { "aria-label": "Which attention", onchange: () => remember({ kind: this.kind.value }) || this.look() }, ["cross", "encoder", "decoder"].map((kind) => el("option", { value: kind }, `${kind}${kind === "cross" ? "-attention" : "'s self-attention"}`)));
     this.attention.node.addEventListener("enlarged", ({ detail }) => remember({ layer: detail.layer, head: detail.head }));
     this.found = el("div", { class: "column figures", hidden: true },
       el("h2", {}, "Attention"), this.kind, this.attention.node, (this.below = el("div", { class: "column figures" },
-      el("h2", {}, "Logit lens"), el("p", { class: "note" }, "What each layer would say next. Bold: what the model says in the end. ", legend(document)), this.lens.node,
-      el("h2", {}, "Norms of the hidden states"), el("p", { class: "note" }, "Embedding on the left, last layer on the right; a thin line for each token."), this.norms.node)),
+      el("h2", {}, "Logit lens"), el("p", { class: "note" }, "The next token that each layer would predict. Bold: the same as the model's final prediction. ", legend(document)), this.lens.node,
+      el("h2", {}, "Norms of the hidden states"), el("p", { class: "note" }, "Embedding on the left, last layer on the right; a thin line for each token."), this.norms.node,
+      (this.encoder = el("div", { class: "column" }, el("h2", {}, "Norms in the encoder"), this.encoderNorms.node)))),
     );
     root.append(el("div", { class: "column" }, el("label", { for: "inside-text" }, "Text"), this.input, this.status, this.problem, this.found));
   }
@@ -41,7 +43,7 @@ class Inside {
     this.kind.value = params.get("kind") ?? "cross";
     const isTranslator = card.kind === "translation";
     this.kind.hidden = !isTranslator;
-    this.below.hidden = isTranslator;
+    this.encoder.hidden = !isTranslator;
     if (document.activeElement !== this.input) this.input.value = params.get("text") ?? (isTranslator ? FIRST_SENTENCE : FIRST_TEXT);
     this.selected = params.has("layer") ? { layer: Number(params.get("layer")), head: Number(params.get("head")) } : null;
     if (isNew || this.input.value !== this.looked) await this.look();
@@ -59,7 +61,7 @@ class Inside {
     } catch (error) {
       if (error.name === "AbortError") return;
       this.status.textContent = "";
-      this.problem.textContent = `The model could not read it: ${error.message}.`;
+      this.problem.textContent = `This text could not be read: ${error.message}.`;
       this.problem.hidden = false;
     }
   }
@@ -69,7 +71,7 @@ class Inside {
     const vocabulary = await vocabularyOf(model);
     const { tokens: ids } = await post("/tokenize", { model, prompt: text }, signal);
     this.found.hidden = ids.length === 0;
-    if (!ids.length) return void (this.status.textContent = "Type something to look into.");
+    if (!ids.length) return void (this.status.textContent = "Type a text.");
     const labels = ids.map((id) => vocabulary.label(id));
     const layers = await post("/inside/layers", { model, ids }, signal);
     this.lens.show(layers, labels, vocabulary);
@@ -96,6 +98,21 @@ class Inside {
     const load = (layer) => attentionLayer(model, sentence, ids, kind, layer, signal);
     const rows = kind === "encoder" ? sources : targets;
     await this.attention.show({ rows, columns: kind === "decoder" ? rows : sources, load, selected: this.attention.chosen ?? this.selected });
+    await this.readLayers(sentence, ids, sources, target, signal);
     this.status.textContent = `${sources.length} tokens → ${targets.length} tokens: ${text}`;
+  }
+
+  /** The decoder's lens and norms; a column stands after the token that the decoder has read. */
+  async readLayers(sentence, ids, sources, target, signal) {
+    const layers = await post("/inside/translation/layers", { model: this.model, sentence, target: ids }, signal).catch((error) => {
+      if (error.status !== 400) throw error; // a recurrent model has no layers
+      return null;
+    });
+    this.below.hidden = layers === null;
+    if (!layers) return;
+    const read = ["(start)", ...ids.slice(0, -1).map((id) => target.label(id))];
+    this.lens.show(layers, read, target);
+    this.norms.show(layers.norms, read);
+    this.encoderNorms.show(layers.encoder_norms, sources);
   }
 }

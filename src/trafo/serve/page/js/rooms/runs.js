@@ -1,5 +1,5 @@
-// Runs: curves of all runs; those that still train move. Compare by step or time; see what each
-// wrote as it learned.
+// Runs: curves of all runs; those that still train move. Compare by step, tokens or time; see what
+// each wrote as it learned.
 
 import { get } from "../api.js";
 import { Chart, lineStyle } from "../chart.js";
@@ -8,7 +8,11 @@ import { remember } from "../state.js";
 
 const POLL = 2000; // milliseconds
 const FIRST_SHOWN = 4;
-const X = { step: { name: "step", of: (record) => record.step }, minutes: { name: "minutes", of: (record) => (record.seconds === undefined ? null : record.seconds / 60) } };
+const X = {
+  step: { name: "step", of: (record) => record.step },
+  tokens: { name: "tokens", of: (record) => record.total_tokens },
+  minutes: { name: "minutes", of: (record) => (record.seconds === undefined ? null : record.seconds / 60) },
+};
 const Y = {
   loss: { name: "training loss", kinds: ["train"], of: (record) => record.loss },
   validation: { name: "validation loss", kinds: ["validation", "final"], of: (record) => record.loss },
@@ -31,7 +35,7 @@ class Runs {
     this.table = el("table", { class: "runs-table" });
     this.samples = el("div", { class: "column samples", "aria-live": "polite" });
     this.status = el("p", { class: "status", role: "status" });
-    this.empty = el("p", { class: "empty", hidden: true }, "No runs beside the served models yet. Start one with ", el("code", {}, "trafo train FILE"), " and it appears here while it trains.");
+    this.empty = el("p", { class: "empty", hidden: true }, "No runs in the folder of the served models yet. Start one with ", el("code", {}, "trafo train FILE"), " and it appears here while it trains.");
     const controls = el("div", { class: "row" }, this.y.label, this.x.label, el("label", { class: "smoothing" }, "smoothing", this.smoothing), el("label", {}, this.log, " log scale"));
     this.found = el("div", { class: "column" }, controls, this.chart.node, this.chart.readout, el("div", { class: "scroll-x" }, this.table), el("h2", {}, "Samples"), this.samples);
     root.append(el("div", { class: "column" }, this.status, this.empty, this.found));

@@ -23,7 +23,7 @@ class Tokens {
     root.append(
       el("div", { class: "pages" },
         el("div", { class: "column" }, el("label", { for: "text" }, "Text"), this.input, el("div", { class: "row" }, this.beside), this.problem, this.panels),
-        el("aside", { class: "column side", "aria-label": "How a token came to be" }, this.merges.node),
+        el("aside", { class: "column side", "aria-label": "Merges of a token" }, this.merges.node),
       ),
     );
   }

@@ -32,8 +32,8 @@ class Translate {
     this.alignment = new Alignment();
     this.tree = new Beam();
     this.found = el("div", { class: "column figures", hidden: true },
-      el("h2", {}, "Where each word comes from"), el("p", { class: "note" }, "Cross-attention, the mean of all layers and heads. Each head by itself is in the room Inside."), this.alignment.node,
-      el("h2", {}, "Beam search"), el("p", { class: "note" }, "A column for each step, best first; the number is the probability after its parent, then the log-probability so far. ", legend(document)), this.tree.node,
+      el("h2", {}, "Cross-attention"), el("p", { class: "note" }, "The mean over all layers and heads. The view Inside shows each head."), this.alignment.node,
+      el("h2", {}, "Beam search"), el("p", { class: "note" }, "One column per step, the most probable hypothesis first. The numbers are the probability of the token and the log-probability of the hypothesis. ", legend(document)), this.tree.node,
     );
     root.append(
       el("div", { class: "column" },
@@ -60,7 +60,7 @@ class Translate {
     if (!sentence.trim()) {
       this.found.hidden = true;
       this.answer.textContent = "";
-      this.status.textContent = "Write a sentence of the source language.";
+      this.status.textContent = "Type a sentence in the source language.";
       return;
     }
     this.status.textContent = "Translating…";
@@ -71,7 +71,7 @@ class Translate {
     } catch (error) {
       if (error.name === "AbortError") return;
       this.status.textContent = "";
-      this.problem.textContent = `There is no translation: ${error.message}.`;
+      this.problem.textContent = `The translation failed: ${error.message}.`;
       this.problem.hidden = false;
     }
   }

@@ -1,7 +1,7 @@
 // Write: a prompt, and the model goes on. Every token is coloured by its probability; press one to
 // see what else could have come, choose it, and the model goes on from there.
 
-import { bytes, events, post, Refused } from "../api.js";
+import { bytes, events, placeOf, post, Refused } from "../api.js";
 import { Branches } from "../branches.js";
 import { Distribution } from "../distribution.js";
 import { debounced, el, number } from "../dom.js";
@@ -13,6 +13,7 @@ import { Tree } from "../tree.js";
 import { vocabularyOf } from "../vocabulary.js";
 
 const FIRST_PROMPT = "Once upon a time";
+const WAIT = 1000; // milliseconds without a token, after which the place in the queue is asked for
 
 export const make = (root) => new Write(root);
 
@@ -28,7 +29,7 @@ class Write {
   }
 
   build(root) {
-    this.prompt = el("textarea", { id: "prompt", rows: "3", spellcheck: "false", placeholder: "What the model should go on from", oninput: debounced(300, () => remember({ prompt: this.prompt.value })) });
+    this.prompt = el("textarea", { id: "prompt", rows: "3", spellcheck: "false", placeholder: "Text for the model to continue", oninput: debounced(300, () => remember({ prompt: this.prompt.value })) });
     this.prompt.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.write();
     });
@@ -68,7 +69,7 @@ class Write {
     this.branches = isKnown ? new Branches(ids.slice(0, Number(params.get("from")))) : null;
     if (!isKnown) {
       this.text.empty("Press Write, or Ctrl+Enter in the prompt.");
-      this.distribution.clear("What could come next is shown here.");
+      this.distribution.clear("The distribution of the next token is shown here.");
       return;
     }
     for (const id of ids.slice(this.branches.promptLength)) this.branches.add(id, null);
@@ -112,8 +113,11 @@ class Write {
     const begun = performance.now();
     let [count, reason] = [0, null];
     const body = { model: this.model, prompt: this.branches.ids(), stream: true, logprobs: 0, max_tokens: Number(this.length.value) || 64, seed: Number(this.seed.value) || 0, ...this.sliders.toRequest() };
+    const id = crypto.randomUUID?.() ?? String(Math.random());
+    const waiting = setInterval(() => this.sayPlace(id), WAIT);
     try {
-      for await (const { choices } of events("/v1/completions", body, writing.signal)) {
+      for await (const { choices } of events("/v1/completions", body, writing.signal, id)) {
+        if (choices.length) clearInterval(waiting);
         for (const choice of choices) {
           choice.logprobs?.token_ids?.forEach((id, i) => {
             this.text.append(this.branches.add(id, Math.exp(choice.logprobs.token_logprobs[i])), this.branches);
@@ -126,11 +130,20 @@ class Write {
     } catch (error) {
       if (error.name !== "AbortError") this.showProblem(error);
       reason = "stopped";
+    } finally {
+      clearInterval(waiting);
     }
     if (this.writing !== writing) return;
     this.writing = null;
     this.say(count, begun, reason);
     this.finished();
+  }
+
+  /** Others are first: say how many. */
+  async sayPlace(id) {
+    const writing = this.writing;
+    const place = await placeOf(id).catch(() => null);
+    if (place && writing && this.writing === writing) this.status.textContent = `The model is busy: place ${number(place)} in the queue.`;
   }
 
   finished() {
@@ -170,11 +183,11 @@ class Write {
   async loadDistribution() {
     const [index, ids] = [this.selected, this.branches.ids()];
     const before = index === null ? ids : ids.slice(0, index);
-    if (!before.length) return this.distribution.clear("Nothing stands before the first token.");
+    if (!before.length) return this.distribution.clear("There is nothing before the first token.");
     try {
       const { buffer } = await bytes("/inside/logits", { model: this.model, ids: before });
       if (index !== this.selected) return;
-      const title = index === null ? "What could come next" : `Token ${index + 1}: what else could have come`;
+      const title = index === null ? "Next token" : `Token ${index + 1}: alternatives`;
       this.distribution.show(title, new Float32Array(buffer), this.vocabulary, index === null ? null : ids[index]);
       this.distribution.draw(this.sliders.values);
     } catch (error) {
@@ -208,15 +221,15 @@ class Write {
     const seconds = (performance.now() - begun) / 1000;
     const written = this.branches.path().slice(this.branches.promptLength).filter((node) => node.probability);
     const bits = written.reduce((sum, node) => sum - Math.log2(node.probability), 0) / Math.max(1, written.length);
-    const ended = { stop: "the model ended the text", length: "length reached", stopped: "stopped" }[reason];
-    const parts = [`${number(count)} tokens`, count ? `${number(count / seconds)} tokens/s` : null, `surprise ${bits.toFixed(1)} bits a token`, ended ?? "writing…", `${this.sliders.toWords()}, seed ${this.seed.value}`];
+    const ended = { stop: "end of text", length: "maximum length reached", stopped: "stopped" }[reason];
+    const parts = [`${number(count)} tokens`, count ? `${number(count / seconds)} tokens/s` : null, `surprisal ${bits.toFixed(1)} bits per token`, ended ?? "writing…", `${this.sliders.toWords()}, seed ${this.seed.value}`];
     this.status.textContent = parts.filter(Boolean).join(" · ");
     if (reason) this.text.announce(this.vocabulary.text(this.branches.ids()));
   }
 
   showProblem(error) {
     const wait = error.retryAfter ? ` Try again in ${error.retryAfter} s.` : "";
-    this.problem.textContent = `The model did not go on: ${error.message}.${wait}`;
+    this.problem.textContent = `Generation failed: ${error.message}.${wait}`;
     this.problem.hidden = false;
   }
 

@@ -1,0 +1,89 @@
+"""Connections that come to nothing are closed: uvicorn itself would keep them for ever.
+
+A client that connects and sends no complete header, and one that stops reading an answer, cost
+memory and a file descriptor each, but never time of the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+HEADER_SECONDS = 30.0
+"""for the header of a request to arrive"""
+STALL_SECONDS = 60.0
+"""how long a client may leave the server's buffer full without reading anything"""
+
+
+class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """uvicorn's protocol with two timers."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._header_timer = _Timer(self._give_up)
+        self._stall_timer = _Timer(self._cut_off)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """The header is expected from now on."""
+        super().connection_made(transport)
+        self._header_timer.start(HEADER_SECONDS)
+
+    def data_received(self, data: bytes) -> None:
+        """Part of a header or a body."""
+        super().data_received(data)
+        if self._is_between_requests():
+            self._header_timer.start(HEADER_SECONDS)
+        else:
+            self._header_timer.stop()
+
+    def pause_writing(self) -> None:
+        """The buffer is full: the client reads too slowly, or not at all."""
+        super().pause_writing()
+        self._stall_timer.start(STALL_SECONDS)
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        super().resume_writing()
+        self._stall_timer.stop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is expected any more."""
+        super().connection_lost(exc)
+        self._header_timer.stop()
+        self._stall_timer.stop()
+
+    def _is_between_requests(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _give_up(self) -> None:
+        if self._is_between_requests():
+            self.transport.close()
+
+    def _cut_off(self) -> None:
+        self.transport.abort()  # closing would wait until the buffer is read
+
+
+class _Timer:
+    """Calls `action` some time after it was started first, unless it is stopped before."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self, seconds: float) -> None:
+        """Nothing happens if it runs: what trickles in does not begin it anew."""
+        if self._handle is None:
+            self._handle = asyncio.get_running_loop().call_later(seconds, self._ring)
+
+    def stop(self) -> None:
+        """Nothing happens if it does not run."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _ring(self) -> None:
+        self._handle = None
+        self._action()
