@@ -5,6 +5,7 @@ What limits a large cluster is measured too: planning, adding up counts, fetchin
 """
 
 import argparse
+import os
 import shutil
 import statistics
 import tempfile
@@ -26,6 +27,9 @@ from trafo.tokenizer.reading.chunks import Chunker
 from trafo.tokenizer.reading.inputs import open_inputs
 from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import SpecialFinder
+
+# Ray gives way to everything else on a machine; threads do not, so on a busy one it would lose.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 SPECIAL = "<|endoftext|>"
 VOCAB_SIZE = 300  # hardly any merges: it is counting that is compared

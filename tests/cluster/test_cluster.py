@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -258,7 +259,21 @@ def test_a_program_whose_node_died_is_lost(doomed_node: Any, ray: Any, tmp_path:
         program.close()
 
 
-@pytest.mark.parametrize("on", ["spark", ""])
+def test_an_address_where_nobody_listens_is_told_at_once(monkeypatch: Any) -> None:
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with socket.socket() as free:  # bound, but it does not listen
+        free.bind(("127.0.0.1", 0))
+        address = f"ray://127.0.0.1:{free.getsockname()[1]}"
+        with (
+            pytest.raises(InputError, match=f"{address}: no Ray cluster answers"),
+            connected(address),
+        ):
+            pass
+
+
+@pytest.mark.parametrize("on", ["spark", "", "host:", "http://host:80"])
 def test_an_address_must_be_one(on: str, monkeypatch: Any) -> None:
     import ray
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +16,8 @@ from trafo.errors import ConfigError, InputError, MissingPackageError, TrafoErro
 from trafo.runtime.console import say
 from trafo.tokenizer.reading.inputs import Inputs
 
+_ADDRESS = re.compile(r"(?:ray://)?([^:/]+):(\d{1,5})/?")
+_SECONDS_TO_CONNECT = 10.0
 _SECONDS_FOR_A_CPU = 10.0
 _OBJECT_STORE = 1 << 30  # bytes, of a cluster that is started here
 _QUIET = {
@@ -37,9 +41,9 @@ def connected(on: str, num_workers: int | None = None) -> Iterator[None]:
         return
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
+    with own_warnings():
+        _connect(ray, on, num_workers)
     try:
-        with own_warnings():
-            _connect(ray, on, num_workers)
         check_room()
         yield
     finally:
@@ -81,14 +85,23 @@ def _connect(ray: Any, on: str, num_workers: int | None) -> None:
                 **settings,
             )
         return
-    if ":" not in on:
-        raise ConfigError(f"--on is {on!r}", hint="write ray, ray://host:port or host:port")
     try:
+        _knock(on)
         ray.init(on, **settings)
     except Exception as error:  # of many classes, Ray's and those of what it uses
+        if isinstance(error, TrafoError):
+            raise
         what = " ".join(str(error).split())[:200] or type(error).__name__
         hint = "check that `ray status` on its head node is fine"
         raise InputError(f"no Ray cluster answers: {what}", where=on, hint=hint) from error
+
+
+def _knock(on: str) -> None:
+    """Raise if nobody listens at an address: Ray itself would try for minutes."""
+    address = _ADDRESS.fullmatch(on)
+    if address is None:
+        raise ConfigError(f"--on is {on!r}", hint="write ray, ray://host:port or host:port")
+    socket.create_connection((address[1], int(address[2])), _SECONDS_TO_CONNECT).close()
 
 
 def num_cpus() -> int:

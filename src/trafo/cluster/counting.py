@@ -2,7 +2,7 @@
 
 Each worker counts a piece and divides its words into groups by their hash; for each group another
 task adds up what all pieces of a wave have in it. So only the words of a wave's sum, each once,
-come to the driver, one group at a time, and go to the store on its disk. A wave is saved as a
+come to the driver, a part at a time, and go to the store on its disk. A wave is saved as a
 whole: a driver that is killed resumes there.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from trafo.cluster.connect import connected, num_cpus, refuse_private_files
 from trafo.cluster.tasks import Shared, Tasks
-from trafo.tokenizer.counting.counter import WordCounter, WordCounts, merge_counts
+from trafo.tokenizer.counting.counter import WordCounter, WordCounts
 from trafo.tokenizer.counting.store import NUM_PARTITIONS, CountStore
 from trafo.tokenizer.reading.chunks import Chunker
 from trafo.tokenizer.reading.inputs import Inputs
@@ -70,7 +70,7 @@ class RayCounter:
         specials = tuple(chunker.finder.tokens)
         job = CountingJob(chunker.inputs, pattern, specials, self._num_groups)
         self._counting = Tasks(count_piece, job)
-        self._adding = Tasks(add_up, None)
+        self._adding = Tasks(add_up, self._num_groups)
 
     def run(self, advance: Callable[[float], None]) -> None:
         """Count to the end, wave after wave."""
@@ -104,12 +104,17 @@ class RayCounter:
         return outputs
 
     def _sums(self, outputs: list[list[Any]]) -> Iterator[WordCounts]:
-        """The counts of a wave, partition after partition; one group is here at a time."""
+        """The counts of a wave, partition after partition; one is here at a time."""
+        per_group = NUM_PARTITIONS // self._num_groups
         with self._adding.cancelled_at_the_end():
-            sums = [self._adding.submit(*group)[0] for group in zip(*outputs, strict=True)]
-            for group in sums:
-                for arrays in self._adding.get(group):
-                    yield _as_counts(arrays)
+            sums = [
+                self._adding.submit(group, *pieces, num_returns=per_group)
+                for group, pieces in enumerate(zip(*outputs, strict=True))
+            ]
+            for i in range(NUM_PARTITIONS):
+                yield _as_counts(
+                    self._adding.get(sums[i % self._num_groups][i // self._num_groups])
+                )
 
 
 def count_piece(shared: Shared[CountingJob], piece: Piece) -> tuple[Any, ...]:
@@ -121,15 +126,22 @@ def count_piece(shared: Shared[CountingJob], piece: Piece) -> tuple[Any, ...]:
         chunk = chunker.read(planned)
         counter.count(chunk.data, 0, len(chunk.data), chunk.specials)
         num_bytes += len(chunk.data)
-    partitions = [_as_arrays(counter.export(i, NUM_PARTITIONS)) for i in range(NUM_PARTITIONS)]
-    per_group = NUM_PARTITIONS // job.num_groups
-    groups = [partitions[i : i + per_group] for i in range(0, NUM_PARTITIONS, per_group)]
+    groups = [_as_arrays(counter.export(i, job.num_groups)) for i in range(job.num_groups)]
     return num_bytes, *groups
 
 
-def add_up(_: Shared[None], *groups: list[Arrays]) -> list[Arrays]:
-    """A task: the sum of one group of all pieces, partition by partition."""
-    return [_as_arrays(merge_counts(map(_as_counts, same))) for same in zip(*groups, strict=True)]
+def add_up(shared: Shared[int], group: int, *pieces: Arrays) -> tuple[Arrays, ...] | Arrays:
+    """A task: the sum of one group of all pieces, partition by partition.
+
+    With the number of groups g, group i has the partitions i, i + g, i + 2g, ...
+    """
+    num_groups = shared.made(int)
+    total = WordCounter(Scanner("none"), num_words=max(len(counts) for _, _, counts in pieces))
+    for piece in pieces:
+        total.add(_as_counts(piece))
+    partitions = range(group, NUM_PARTITIONS, num_groups)
+    sums = tuple(_as_arrays(total.export(i, NUM_PARTITIONS)) for i in partitions)
+    return sums if len(sums) > 1 else sums[0]
 
 
 def _with_chunker(job: CountingJob) -> tuple[CountingJob, Chunker]:

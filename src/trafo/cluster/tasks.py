@@ -78,14 +78,15 @@ class Tasks:
         return reference, self.get(reference)
 
     def get(self, reference: Any) -> Any:
-        """The first return value of a task."""
+        """One of the values that a task returned."""
         try:
             value = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
             raise unwrapped(error) from None
         except self._ray.exceptions.RayError as error:
             raise _failure(error) from error
-        self._under_way.remove(reference)
+        with suppress(ValueError):  # only the first of a task's values is kept there
+            self._under_way.remove(reference)
         return value
 
     @contextmanager
