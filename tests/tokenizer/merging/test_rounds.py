@@ -15,6 +15,7 @@ from trafo.tokenizer.merging import passes as merge_passes
 from trafo.tokenizer.merging import rounds as merge_rounds
 from trafo.tokenizer.merging.merger import Merger
 from trafo.tokenizer.merging.rounds import merge_in_rounds
+from trafo.tokenizer.merging.scanning import merge_by_scanning
 from trafo.tokenizer.reference import Pair, train_bpe_reference
 
 Counts = dict[bytes, int]
@@ -22,7 +23,8 @@ Counts = dict[bytes, int]
 
 @pytest.fixture
 def nothing_but_words_takes_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that small texts are too large for small memories."""
+    """So that small texts are too large for small memories, also as symbols."""
+    monkeypatch.setattr(merge_rounds, "_room_to_scan", lambda *_: 0)
     monkeypatch.setattr(merge_rounds, "_FIXED_BYTES", 0)
     monkeypatch.setattr(merge_rounds, "_BYTES_PER_MERGE", 0)
 
@@ -66,6 +68,39 @@ def test_equals_the_reference(
         patch.setattr(merge_rounds, "_BYTES_PER_MERGE", 0)
         merges = merge_in_rounds(lambda: partitions, num_merges, max_memory)
     assert merges == reference(counts, num_merges)
+
+
+@settings(deadline=None)
+@given(
+    counts=st.dictionaries(WORDS, st.integers(1, 40), max_size=40),
+    num_merges=st.integers(0, 40),
+    num_known=st.integers(0, 10),
+    num_partitions=st.integers(1, 3),
+)
+def test_scanning_goes_on_as_the_reference(
+    counts: Counts, num_merges: int, num_known: int, num_partitions: int
+) -> None:
+    partitions = as_partitions(counts, num_partitions)
+    expected = reference(counts, num_merges)
+    known = expected[:num_known]
+    found = merge_by_scanning(lambda: partitions, known, num_merges, 1 << 16)
+    assert known + found == expected
+
+
+@pytest.mark.parametrize("num_merges", [300, pytest.param(66_000, marks=pytest.mark.slow)])
+def test_scanning_words_that_are_all_different(num_merges: int) -> None:
+    """Symbols of 16 and of 32 bits; so many pairs that they are counted again and again."""
+    chance = random.Random(0)
+    counts = {bytes(chance.choices(b"abcdefgh", k=30)): 1 for _ in range(500)}
+    whole = Merger(word_counts(counts), num_merges).run()
+    partitions = as_partitions(counts, 2)
+    told: list[int] = []
+    found = merge_by_scanning(lambda: partitions, [], num_merges, 1 << 18, told.append)
+    assert found == whole
+    assert sum(told) == len(whole)
+    # Where words are as many as these, rounds give up at once.
+    needed = merge_rounds.merging_memory(sum(map(len, counts)), len(counts), num_merges)
+    assert merge_in_rounds(lambda: partitions, num_merges, needed // 2) == whole
 
 
 def many_words(number: int, seed: int = 0) -> Counts:

@@ -49,7 +49,8 @@ def symbols_of_words(
 
 
 @subkernel
-def _bucket(left: np.uint32, right: np.uint32, num_buckets: int) -> int:
+def bucket_of(left: np.uint32, right: np.uint32, num_buckets: int) -> int:
+    """Which of 2^n buckets a pair falls into, by its hash."""
     return np.int64(pair_hash(pair_key(left, right))) & (num_buckets - 1)
 
 
@@ -71,7 +72,7 @@ def add_pairs(
         number = _symbols_of(text, start, ends[word] - start, byte_ids, merges, ids, scratch)
         for i in range(number - 1):
             if lengths[ids[i]] + lengths[ids[i + 1]] <= LONGEST_TOKEN:
-                buckets[_bucket(ids[i], ids[i + 1], buckets.size)] += counts[word]
+                buckets[bucket_of(ids[i], ids[i + 1], buckets.size)] += counts[word]
         start = ends[word]
 
 
@@ -94,7 +95,7 @@ def best_pairs(
         best[word] = 0
         for i in range(number - 1):
             if lengths[ids[i]] + lengths[ids[i + 1]] <= LONGEST_TOKEN:
-                best[word] = max(best[word], buckets[_bucket(ids[i], ids[i + 1], buckets.size)])
+                best[word] = max(best[word], buckets[bucket_of(ids[i], ids[i + 1], buckets.size)])
         start = ends[word]
 
 
@@ -136,7 +137,7 @@ def add_frequent_pairs(
         number = _symbols_of(text, start, ends[word] - start, byte_ids, merges, ids, scratch)
         for i in range(number - 1):
             is_too_long = lengths[ids[i]] + lengths[ids[i + 1]] > LONGEST_TOKEN
-            if is_too_long or buckets[_bucket(ids[i], ids[i + 1], buckets.size)] < least:
+            if is_too_long or buckets[bucket_of(ids[i], ids[i + 1], buckets.size)] < least:
                 continue
             key = pair_key(ids[i], ids[i + 1])
             slot = pair_slot(table, key)

@@ -13,7 +13,7 @@ import numpy as np
 
 from trafo.tokenizer.counting.counter import WordCounts
 from trafo.tokenizer.kernels.arrays import Int64s, Uint32s
-from trafo.tokenizer.kernels.pair_table import new_pair_table
+from trafo.tokenizer.kernels.pair_table import PairTable, new_pair_table
 from trafo.tokenizer.merging.known_merges import KnownMerges, pairs_of
 
 Merge = tuple[bytes, bytes]
@@ -33,19 +33,44 @@ def merges_by_passing(
     `buckets` are upper bounds on how often the pairs that fall into them occur.
     """
     num_pairs = max(_FEWEST_PAIRS, memory // _BYTES_PER_PAIR)
+
+    def count(least: int, table: PairTable) -> int:
+        used = 0
+        for words in partitions():
+            used = known.add_frequent_pairs(words, buckets, least, table, used)
+            if used < 0:
+                break
+        return used
+
+    counted = counted_pairs(buckets, num_pairs, count)
+    if counted is None:
+        return []
+    table, least = counted
+    return certain_merges(*pairs_of(table), known.tokens, least)
+
+
+def counted_pairs(
+    buckets: Int64s, num_pairs: int, count: Callable[[int, PairTable], int]
+) -> tuple[PairTable, int] | None:
+    """A table of all pairs that occur `least` times or more, and `least`; None if none fits.
+
+    `count` fills a table with the pairs in buckets of at least `least`, and returns how many they
+    are, or -1 if they are too many.
+    """
     least = _nth_greatest(buckets, num_pairs // 4)
     too_low = 0
     while least > too_low:
-        left, right, counts = _frequent_pairs(partitions, known, buckets, least, num_pairs)
-        if not len(counts):  # too many to count: only those in fuller buckets
+        table = new_pair_table(num_pairs)
+        if count(least, table) < 0:  # only those in fuller buckets
             too_low = least
             fuller = buckets[buckets > least]
             least = _nth_greatest(fuller, len(fuller) // 2) if len(fuller) else 0
-        elif counts.max() >= least:
-            return _certain_merges(left, right, counts, known.tokens, least)
-        else:  # these only share buckets: there may be others as frequent
-            least = int(counts.max())
-    return []
+            continue
+        most = int(pairs_of(table)[2].max(initial=0))
+        if most >= least:
+            return table, least
+        least = most  # these only share buckets: there may be others as frequent
+    return None
 
 
 def _nth_greatest(values: Int64s, number: int) -> int:
@@ -54,25 +79,7 @@ def _nth_greatest(values: Int64s, number: int) -> int:
     return max(1, int(np.partition(values, -number)[-number]))
 
 
-def _frequent_pairs(
-    partitions: Callable[[], Iterable[WordCounts]],
-    known: KnownMerges,
-    buckets: Int64s,
-    least: int,
-    num_pairs: int,
-) -> tuple[Uint32s, Uint32s, Int64s]:
-    """The pairs in buckets of at least `least`, with their counts; none if they are too many."""
-    table = new_pair_table(num_pairs)
-    used = 0
-    for words in partitions():
-        used = known.add_frequent_pairs(words, buckets, least, table, used)
-        if used < 0:
-            table = table[:0]
-            break
-    return pairs_of(table)
-
-
-def _certain_merges(
+def certain_merges(
     left: Uint32s,
     right: Uint32s,
     counts: Int64s,
@@ -82,12 +89,14 @@ def _certain_merges(
     """Merge the best pair as long as it is known which that is."""
     merges: list[Merge] = []
     is_certain = np.ones(len(counts), np.bool_)
-    while (most := counts.max()) >= least:
+    while (most := counts.max(initial=0)) >= least:
         best = np.flatnonzero(counts == most)
         if not is_certain[best].all():
             break
         pair = max(best.tolist(), key=lambda i: (symbols[int(left[i])], symbols[int(right[i])]))
         merges.append((symbols[int(left[pair])], symbols[int(right[pair])]))
+        if left[pair] == right[pair]:  # aa in aaa: what it makes, aa a, is as frequent as aa was
+            break
         is_certain &= (right != left[pair]) & (left != right[pair])
         counts[pair] = 0
     return merges

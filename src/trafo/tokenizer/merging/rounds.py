@@ -9,7 +9,9 @@ touched and need not be there. Each round
  2. chooses the smallest `least` for which the words with a bucket that full fit into memory;
  3. loads just these words and merges until the best pair is rarer than that.
 
-If not even the words of the best pair fit, `passes.py` finds the next few merges.
+Where a round finds few merges, as in text without spaces, whose words are nearly all different,
+`scanning.py` goes on if the words fit into memory as bare symbols. If not even the words of the
+best pair fit, `passes.py` finds the next few merges.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from trafo.tokenizer.kernels.known_merges import gather_words
 from trafo.tokenizer.merging.known_merges import KnownMerges
 from trafo.tokenizer.merging.merger import Merge, Merger
 from trafo.tokenizer.merging.passes import merges_by_passing
+from trafo.tokenizer.merging.scanning import merge_by_scanning, scanning_memory
 
 _STEPS_PER_OCTAVE = 16  # how finely `least` is chosen
 _NUM_STEPS = 64 * _STEPS_PER_OCTAVE
@@ -35,6 +38,8 @@ _NUM_STEPS = 64 * _STEPS_PER_OCTAVE
 _BYTES_PER_BYTE = 64
 _BYTES_PER_MERGE = 512
 _FIXED_BYTES = 8 << 20
+
+_FEW = 16  # a round that finds fewer than a sixteenth of all merges does not pay
 
 Partitions = Callable[[], Iterable[WordCounts]]
 
@@ -53,6 +58,7 @@ def merge_in_rounds(
     """The merges of words that come in partitions, which are read again for every pass."""
     merges: list[Merge] = []
     room = 3 * max_memory // 4 - merging_memory(0, 0, num_merges)
+    room_to_scan = _room_to_scan(partitions, num_merges, max_memory)
     while len(merges) < num_merges:
         known = KnownMerges(merges)
         buckets = np.zeros(1 << max(10, (max_memory // 128).bit_length() - 1), np.int64)
@@ -68,6 +74,11 @@ def merge_in_rounds(
             del active
             if least == 1:
                 return merges + found
+        if len(found) * _FEW < num_merges and room_to_scan:
+            merges += found
+            merges += merge_by_scanning(partitions, merges, num_merges, room_to_scan, advance)
+            room_to_scan = 0  # what it has left over, if anything, takes passes
+            continue
         if not found:
             most = num_merges - len(merges)
             found = merges_by_passing(partitions, known, buckets, max_memory // 8)[:most]
@@ -79,6 +90,13 @@ def merge_in_rounds(
             )
         merges += found
     return merges
+
+
+def _room_to_scan(partitions: Partitions, num_merges: int, max_memory: int) -> int:
+    """Memory for counting pairs beside all words as symbols; 0: too little."""
+    taken = scanning_memory(partitions, num_merges) + _BYTES_PER_MERGE * num_merges
+    free = 3 * max_memory // 4 - taken
+    return free if free > max_memory // 8 else 0
 
 
 def _choose_least(partitions: Partitions, known: KnownMerges, buckets: Int64s, room: int) -> int:

@@ -1,0 +1,195 @@
+"""Words as symbols, end to end in one array: count their pairs, and merge several pairs at once."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trafo.runtime.kernels import kernel, subkernel
+from trafo.tokenizer.kernels.arrays import LONGEST_TOKEN, Bytes, Ends, Int64s
+from trafo.tokenizer.kernels.known_merges import bucket_of
+from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable, pair_key, pair_slot
+
+Symbols = NDArray[np.unsignedinteger[Any]]  # 16 bits each, or 32
+
+
+@kernel
+def count_in_buckets(
+    symbols: Symbols, ends: Ends, counts: Int64s, lengths: Int64s, buckets: Int64s
+) -> None:
+    """Add the count of each word to the buckets of its pairs."""
+    start = np.int64(0)
+    for word in range(ends.size):
+        for i in range(start, ends[word] - 1):
+            left, right = np.uint32(symbols[i]), np.uint32(symbols[i + 1])
+            if lengths[left] + lengths[right] <= LONGEST_TOKEN:
+                buckets[bucket_of(left, right, buckets.size)] += counts[word]
+        start = ends[word]
+
+
+@kernel
+def count_frequent(
+    symbols: Symbols,
+    ends: Ends,
+    counts: Int64s,
+    lengths: Int64s,
+    buckets: Int64s,
+    least: int,
+    table: PairTable,
+) -> int:
+    """Count the pairs whose bucket holds `least` or more; returns how many, or -1 if too many."""
+    used = np.int64(0)
+    start = np.int64(0)
+    for word in range(ends.size):
+        for i in range(start, ends[word] - 1):
+            left, right = np.uint32(symbols[i]), np.uint32(symbols[i + 1])
+            is_too_long = lengths[left] + lengths[right] > LONGEST_TOKEN
+            if is_too_long or buckets[bucket_of(left, right, buckets.size)] < least:
+                continue
+            used = _add(table, used, pair_key(left, right), counts[word])
+            if used < 0:
+                return used
+        start = ends[word]
+    return used
+
+
+@subkernel
+def _add(table: PairTable, used: int, key: np.uint64, count: int) -> int:
+    """Add to a pair's count; returns the pairs in the table, or -1 if it has no room for more."""
+    slot = pair_slot(table, key)
+    if table[slot + 1] == NO_VALUE:
+        if used >= table.size // 4:
+            return np.int64(-1)
+        used += 1
+        table[slot] = key
+        table[slot + 1] = np.uint64(0)
+    table[slot + 1] += np.uint64(count)
+    return used
+
+
+@subkernel
+def _has_pair(
+    symbols: Symbols, start: int, stop: int, is_left: Bytes, merged_ids: PairTable
+) -> bool:
+    for i in range(start, stop - 1):
+        if is_left[symbols[i]]:
+            key = pair_key(np.uint32(symbols[i]), np.uint32(symbols[i + 1]))
+            if merged_ids[pair_slot(merged_ids, key) + 1] != NO_VALUE:
+                return True
+    return False
+
+
+@subkernel
+def _forget(symbols: Symbols, start: int, stop: int, count: int, table: PairTable) -> None:
+    """Take the pairs of a word out of their counts, as far as they are counted."""
+    for i in range(start, stop - 1):
+        slot = pair_slot(table, pair_key(np.uint32(symbols[i]), np.uint32(symbols[i + 1])))
+        if table[slot + 1] != NO_VALUE:
+            table[slot + 1] -= np.uint64(count)
+
+
+@subkernel
+def _merge_word(
+    symbols: Symbols, start: int, stop: int, out: int, is_left: Bytes, merged_ids: PairTable
+) -> int:
+    """Write the word with its pairs merged, from `out` on; returns where it ends."""
+    i = start
+    while i < stop:
+        symbol = symbols[i]
+        i += 1
+        if i < stop and is_left[symbol]:
+            key = pair_key(np.uint32(symbol), np.uint32(symbols[i]))
+            merged = merged_ids[pair_slot(merged_ids, key) + 1]
+            if merged != NO_VALUE:
+                symbols[out] = merged
+                out += 1
+                i += 1
+                continue
+        symbols[out] = symbol
+        out += 1
+    return out
+
+
+@subkernel
+def _count_word(
+    symbols: Symbols,
+    start: int,
+    stop: int,
+    count: int,
+    lengths: Int64s,
+    first_new: int,
+    table: PairTable,
+    used: int,
+) -> int:
+    """Count the pairs of a changed word: those with a new symbol, and those counted before."""
+    for i in range(start, stop - 1):
+        left, right = np.uint32(symbols[i]), np.uint32(symbols[i + 1])
+        key = pair_key(left, right)
+        if left < first_new and right < first_new:
+            slot = pair_slot(table, key)
+            if table[slot + 1] != NO_VALUE:
+                table[slot + 1] += np.uint64(count)
+        elif lengths[left] + lengths[right] <= LONGEST_TOKEN:
+            used = _add(table, used, key, count)
+            if used < 0:
+                return used
+    return used
+
+
+@kernel
+def merge_pairs(
+    symbols: Symbols,
+    ends: Ends,
+    counts: Int64s,
+    lengths: Int64s,
+    is_left: Bytes,
+    merged_ids: PairTable,
+    first_new: int,
+    table: PairTable,
+    used: int,
+) -> int:
+    """Merge the pairs in `merged_ids`, none of which can overlap with another, in all words.
+
+    The words move together in `symbols`. The counts in `table` stay exact, and pairs with a new
+    symbol, `first_new` or above, come in. Returns the pairs in it, or -1 if it became too small:
+    then all words are merged, but the counts are of no use.
+    """
+    start = out = np.int64(0)
+    for word in range(ends.size):
+        stop = ends[word]
+        begin = out
+        if not _has_pair(symbols, start, stop, is_left, merged_ids):
+            for i in range(start, stop):
+                symbols[out] = symbols[i]
+                out += 1
+        else:
+            if used >= 0:
+                _forget(symbols, start, stop, counts[word], table)
+            out = _merge_word(symbols, start, stop, out, is_left, merged_ids)
+            if used >= 0:
+                used = _count_word(
+                    symbols, begin, out, counts[word], lengths, first_new, table, used
+                )
+        ends[word] = out
+        start = stop
+    return used
+
+
+@kernel
+def copy_frequent(table: PairTable, least: int, out: PairTable) -> int:
+    """The pairs that occur `least` times or more, into an empty table; returns how many."""
+    used = np.int64(0)
+    for slot in range(0, table.size, 2):
+        if table[slot + 1] != NO_VALUE and table[slot + 1] >= np.uint64(least):
+            used = _add(out, used, table[slot], np.int64(table[slot + 1]))
+    return used
+
+
+@kernel
+def enter_pairs(left: Int64s, right: Int64s, first_new: int, table: PairTable) -> None:
+    """Number the pairs from `first_new` on, in a table."""
+    for i in range(left.size):
+        key = pair_key(np.uint32(left[i]), np.uint32(right[i]))
+        slot = pair_slot(table, key)
+        table[slot] = key
+        table[slot + 1] = np.uint64(first_new + i)
