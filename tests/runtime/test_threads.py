@@ -71,6 +71,20 @@ def test_another_busy_process_comes_and_goes(step, units):
         assert now[machine.in_use] == best
 
 
+def test_the_first_trial_is_short_where_threads_fight():
+    """Two threads take ten times as long: they do one unit of work, and no more."""
+    machine = Machine({1: 1.0, 2: 10.0}, 2)
+    assert machine.work(60) < 60 / 0.8
+    assert machine.in_use == 1
+
+
+def test_the_first_trial_is_short_where_threads_help():
+    """On 64 cores one thread does two units, and others that are far too slow do one."""
+    machine = Machine({2**i: 64.0 / 2**i for i in range(7)}, 64)
+    assert machine.work(20) < 64 * 5
+    assert machine.in_use == 64
+
+
 def test_trying_costs_little_when_nothing_changes():
     machine = Machine({1: 1.0, 2: 12.0}, 2)
     machine.work(12)
@@ -80,7 +94,7 @@ def test_trying_costs_little_when_nothing_changes():
 
 def test_units_may_differ_in_size():
     machine = Machine({1: 1.0, 2: 0.6}, 2)
-    for size in (1, 5, 2, 8, 1, 3, 9, 1, 4, 2, 7, 1, 3, 3):
+    for size in (1, 5, 2, 8, 1, 3, 9, 1, 4, 2, 7, 1, 3, 3, 6, 2):
         machine.work(1, size)
     assert machine.in_use == 2
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trafo.cli.generate import LATEST, RunPath
+from trafo.cli.tokenizer.arguments import Threads
 from trafo.errors import require_at_least
 
 
@@ -19,17 +20,21 @@ class Options:
     """the folder of a run"""
     last: int = 5
     """number of checkpoints to average; a run keeps checkpoint.keep of them"""
+    threads: Threads = None
+    """CPU threads; None: all cores"""
 
     def __post_init__(self) -> None:
-        require_at_least(1, **{"--last": self.last})
+        require_at_least(1, **{"--last": self.last, "--threads": self.threads})
 
 
 def run(options: Options) -> None:
     """Average, and print the steps."""
     from trafo.checkpoint.store import CheckpointStore
+    from trafo.fast.threads import torch_threads
     from trafo.runtime.console import show
     from trafo.train.run import Run
 
+    torch_threads(options.threads)
     store = CheckpointStore(Run.open(options.run).checkpoint_folder)
     steps = ", ".join(f"{step:,}" for step in store.save_average(options.last))
     show(f"averaged steps {steps}: {store.average_path}")

@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 from tyro.conf import arg
 
 from trafo.cli.generate import LATEST, RunPath
-from trafo.errors import StorageError
+from trafo.cli.tokenizer.arguments import Threads
+from trafo.errors import StorageError, require_at_least
 
 Format = Annotated[Literal["hf", "gguf", "llama2c"] | None, arg(metavar="hf|gguf|llama2c")]
 
@@ -35,17 +36,24 @@ class Options:
     """use the checkpoint with the lowest validation loss instead of the newest"""
     overwrite: bool = False
     """replace what is at --out"""
+    threads: Threads = None
+    """CPU threads; None: all cores"""
+
+    def __post_init__(self) -> None:
+        require_at_least(1, **{"--threads": self.threads})
 
 
 def run(options: Options) -> None:
     """Load, write, compare."""
     from trafo.checkpoint.bundle import load_bundle
     from trafo.checkpoint.export import export_model
+    from trafo.fast.threads import torch_threads
     from trafo.runtime.console import show
 
     if options.out.exists() and not options.overwrite:
         hint = "--overwrite replaces it, or give another name"
         raise StorageError("already exists", where=str(options.out), hint=hint)
+    torch_threads(options.threads)
     bundle = load_bundle(options.run, best=options.best, fast=False)
     tokenizer = bundle.tokenizer if options.tokenizer else None
     parity = export_model(

@@ -8,8 +8,9 @@ then one thread is several times as fast. Nobody can know beforehand, so the wor
         with threads.timed():
             work(batch)
 
-Each candidate (1, 2, 4, ... up to all) does a few units of work, in turns; the fastest is used. It
-is tried again when the work becomes slower, and now and then, for at most 5 % of the time.
+Each candidate (1, 2, 4, ... up to all) does a few units of work, in turns; the fastest is used, and
+one that is twice as slow as another is given up at once. They are tried again when the work becomes
+slower, and now and then, for at most 5 % of the time.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class ThreadChooser:
         self._cost = self._usual_cost = self._measured = 0.0  # seconds per unit of work
         self._spent = self._done = 0.0
         self._wait, self._next_trial = _SHORTEST, 0.0
+        self._has_chosen = False
         self._trial: Iterator[None] | None = None
         self._begin_trial()
 
@@ -103,8 +105,11 @@ class ThreadChooser:
         """Yields once for each unit of work that a trial needs."""
         before = self.number
         costs: dict[int, list[float]] = {number: [] for number in self._candidates}
-        hopeless: set[int] = set()
-        for _ in range(_ROUNDS):
+        if not self._has_chosen:
+            yield from self._glimpse(costs)
+        hopeless = {number for number in costs if _is_hopeless(costs[number], costs)}
+        num_rounds = 0 if len(hopeless) == len(costs) - 1 else _ROUNDS
+        for _ in range(num_rounds):
             # The one in use first: the others are given up by comparison with it.
             for number in sorted(self._candidates, key=lambda each: each != before):
                 if number in hopeless:
@@ -114,17 +119,30 @@ class ThreadChooser:
                     yield
                     if unit:
                         costs[number].append(self._measured)
-                    best = min((_mean(c) for c in costs.values() if c), default=float("inf"))
-                    if self._measured > _HOPELESS * best:
+                    if _is_hopeless([self._measured], costs):
                         costs[number].append(self._measured)
                         hopeless.add(number)
                         break
         self._decide({number: _mean(c) for number, c in costs.items()}, before)
 
+    def _glimpse(self, costs: dict[int, list[float]]) -> Iterator[None]:
+        """A single unit of each, from one thread up; one before that is not counted.
+
+        The very first work is slower than usual. One thread is held up by other processes no more
+        than by its share, while many threads may take ten times as long as one.
+        """
+        self._set(self._candidates[0])
+        yield
+        for number in self._candidates:
+            self._set(number)
+            yield
+            costs[number].append(self._measured)
+
     def _decide(self, costs: dict[int, float], before: int) -> None:
         best = min(costs, key=lambda number: costs[number])
         chosen = best if costs[best] * _GAIN < costs[before] else before
         self._set(chosen)
+        self._has_chosen = True
         self._wait = _SHORTEST if chosen != before else min(2 * self._wait, _LONGEST)
         lost = self._spent - self._done * costs[chosen]
         self._next_trial = self._clock() + max(self._wait, lost / _SHARE)
@@ -134,6 +152,11 @@ class ThreadChooser:
         if number != self.number:
             self._use(number)
             self.number = number
+
+
+def _is_hopeless(numbers: list[float], costs: dict[int, list[float]]) -> bool:
+    best = min((_mean(c) for c in costs.values() if c), default=float("inf"))
+    return bool(numbers) and _mean(numbers) > _HOPELESS * best
 
 
 def _mean(numbers: list[float]) -> float:
