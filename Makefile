@@ -13,8 +13,9 @@ help:  ## list the targets
 demo: $(VENV)/.run  ## the main job on a built-in corpus
 	@$(BIN)/trafo demo --config configs/demo.yaml
 
-# Two cores halve the time; a file stays with one process, which keeps what its tests share.
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+# Two cores halve the time; a file stays with one process, which keeps what its tests share. The
+# order is that of tests/conftest.py: by the number of tests, the longest files would come last.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.dev  ## the test suite, in minutes
 	@$(PYTEST)

@@ -21,11 +21,22 @@ if TYPE_CHECKING:
     from trafo.tokenizer import Tokenizer
 
 # A machine may be busy: how long an example takes says nothing about the code. `make test` draws
-# the same examples every time, so a change is judged by what it changed; `make test-all` draws new
-# ones, to find what nobody thought of.
-settings.register_profile("repeatable", deadline=None, derandomize=True)
+# the same few examples every time, so a change is judged by what it changed; `make test-all` draws
+# new ones, and more, to find what nobody thought of.
+settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=40)
 settings.register_profile("random", deadline=None, print_blob=True)
 settings.load_profile("repeatable")
+
+
+# Files stay whole when they are spread over processes, so those that take long come first.
+_LONG = ("train", "experiment", "serve", "cli", "checkpoint", "generate", "fuzz", "optim")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first: the last ones then end at about the same time."""
+    here = Path(__file__).parent
+    places = {name: place for place, name in enumerate(_LONG)}
+    items.sort(key=lambda item: places.get(item.path.relative_to(here).parts[0], len(_LONG)))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -45,6 +56,14 @@ def _one_thread() -> Iterator[None]:
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What is measured of the machine stays out of the user's files."""
     os.environ["TRAFO_CACHE"] = str(tmp_path_factory.mktemp("trafo"))
+
+
+@pytest.fixture(autouse=True)
+def _no_loss_curves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second for each tiny run; tests/train/test_metrics.py looks at such pictures."""
+    report = sys.modules.get("trafo.train.report")
+    if report is not None and "draws_curves" not in request.keywords:
+        monkeypatch.setattr(report, "draw_curve", lambda *_: None)
 
 
 @pytest.fixture(autouse=True)

@@ -52,6 +52,25 @@ def test_importing_trafo_costs_nothing() -> None:
     assert not loaded & {"numpy", "numba", "torch", "rich", "regex"}
 
 
+def test_training_starts_without_the_compiler() -> None:
+    """`torch._dynamo` takes as long to import as the rest of torch together."""
+    program = """
+import torch
+from trafo.nn import Dropout
+from trafo.optim import AdamW
+from trafo.train.config import TrainConfig
+from trafo.train.fit_memory import require_memory
+require_memory(TrainConfig(), 10**15)
+layer = torch.nn.Sequential(torch.nn.Linear(4, 4), Dropout(0.5))
+optimizer = AdamW(layer.parameters())
+layer(torch.ones(2, 4)).sum().backward()
+optimizer.step()
+optimizer.zero_grad()
+optimizer.load_state_dict(optimizer.state_dict())
+"""
+    assert "torch._dynamo" not in loaded_modules(program)
+
+
 PARTS = ["account", "checkpoint", "config", "data", "fast", "generate", "models", "nn"]
 PARTS += ["optim", "tokenizer"]
 

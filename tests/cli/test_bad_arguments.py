@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from trafo.cli.main import main
-from trafo.train.config import TrainConfig
-from trafo.train.fit_memory import require_memory
 
 COMMANDS = [
     *(
@@ -66,12 +64,6 @@ def test_sizes_and_rates_beyond_all_bounds(
     assert said.startswith("error: ")
     assert words in said
     assert not (tmp_path / "run").exists()
-
-
-def test_what_fits_is_not_refused() -> None:
-    require_memory(TrainConfig(), 10**12)
-    with pytest.raises(ValueError, match=r"training needs .* MB, this machine has 1\.00 MB"):
-        require_memory(TrainConfig(), 10**6)
 
 
 def test_deep_nesting_is_refused(tmp_path: Path, capsys) -> None:

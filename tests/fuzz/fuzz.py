@@ -35,7 +35,7 @@ from mutate import mutate
 from subjects import SUBJECTS
 
 _MEMORY = 12 << 30  # bytes of address space, so that a lie about a size is an error, not a swap
-_TOGETHER = 500  # rounds of a worker at a time
+_TOGETHER = 2000  # rounds of a worker at a time; a new one takes seconds to import torch
 
 
 class TooSlow(BaseException):
@@ -43,13 +43,13 @@ class TooSlow(BaseException):
 
 
 def main() -> int:
-    options = _options()
+    options = read_options()
     if options.worker:
         _work(options)
         return 0
     if options.only is not None:
         options.first, options.rounds = options.only, 1
-        return int(any(_rounds(options, [options.subject or "yaml"])))
+        return int(any(rounds(options, [options.subject or "yaml"])))
     names = [options.subject] if options.subject else list(SUBJECTS)
     found = total = 0
     end = time.monotonic() + options.seconds
@@ -62,7 +62,7 @@ def main() -> int:
     return int(found > 0)
 
 
-def _options() -> argparse.Namespace:
+def read_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--subject", choices=list(SUBJECTS))
     parser.add_argument("--rounds", type=int, default=10**9, help="of each subject")
@@ -73,7 +73,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("fuzz-findings"))
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def _supervise(name: str, options: argparse.Namespace, first: int) -> tuple[int, int]:
@@ -101,10 +101,10 @@ def _supervise(name: str, options: argparse.Namespace, first: int) -> tuple[int,
 
 def _work(options: argparse.Namespace) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    list(_rounds(options, [options.subject]))
+    list(rounds(options, [options.subject]))
 
 
-def _rounds(options: argparse.Namespace, names: list[str]) -> Iterator[str]:
+def rounds(options: argparse.Namespace, names: list[str]) -> Iterator[str]:
     """Yields what was found."""
     warnings.simplefilter("ignore")
     import torch
@@ -155,7 +155,7 @@ def _problem(name: str, folder: Path, limit: float) -> str | None:
     try:
         with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
             SUBJECTS[name].read(folder)
-    except (TrafoError, MemoryError, RecursionError):
+    except (TrafoError, MemoryError):
         pass  # one line on the command line
     except OSError as error:
         if error.filename is None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 TEXT = "The cat sat on the mat. Größer 漢字 <|endoftext|> 12345 don't.\n" * 8
 
@@ -100,15 +101,22 @@ def make_run(folder: Path) -> list[str]:
 
 def read_run(folder: Path) -> None:
     from trafo.cli.runs import _cells, _row
-    from trafo.train.curve import draw_curve
     from trafo.train.run import Run
 
     _each(
         lambda: list(_cells(_row(folder / "run"))),
-        lambda: draw_curve(Run(folder / "run").metrics, folder / "loss.png", "x"),
+        lambda: _draw_sometimes(Run(folder / "run").metrics, folder / "loss.png"),
         lambda: _load_bundle(folder / "run"),
         lambda: _load_newest(folder / "run"),
     )
+
+
+def _draw_sometimes(records: list[dict[str, Any]], picture: Path) -> None:
+    """Once in 32 different files: a picture takes a hundred times as long as all else."""
+    from trafo.train.curve import draw_curve
+
+    if crc32(repr(records).encode()) % 32 == 0:
+        draw_curve(records, picture, "x")
 
 
 def make_checkpoint(folder: Path) -> list[str]:
@@ -215,14 +223,17 @@ def make_tokenizers(folder: Path) -> list[str]:
 
 
 def read_tokenizers(folder: Path) -> None:
-    names = ("trafo", "gpt2", "tokenizer.json", "a.tiktoken")
-    _each(*(lambda name=name: read_tokenizer(folder / name) for name in names))
-
-
-def read_tokenizer(path: Path) -> None:
     from trafo.checkpoint.locate import load_tokenizer
+    from trafo.tokenizer import Tokenizer
 
-    tokenizer = load_tokenizer(path)
+    names = ("trafo", "gpt2", "tokenizer.json")
+    _each(
+        *(lambda name=name: _use_tokenizer(load_tokenizer(folder / name)) for name in names),
+        lambda: _use_tokenizer(Tokenizer.load(folder / "a.tiktoken", pattern="gpt2")),
+    )
+
+
+def _use_tokenizer(tokenizer: Any) -> None:
     tokenizer.decode(tokenizer.encode("the cat <|endoftext|> ö"))
 
 

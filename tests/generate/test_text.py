@@ -217,14 +217,16 @@ def test_a_stream_given_up_leaves_the_model_as_it_was(tiny, bytes_tokenizer):
 
 
 def test_a_trained_model_tells_the_known_story():
+    """Its beginning; tests/checkpoint/test_llama2c.py reads all of it."""
     from trafo.checkpoint.convert import load_llama2c
 
     model = load_llama2c(shared("stories260K/stories260K.bin"))
-    config = GenerationConfig(temperature=0.0, max_new_tokens=200)
+    config = GenerationConfig(temperature=0.0, max_new_tokens=60)
     (done,) = generate_ids(model, [[1]], config)
     text = "".join(run(TextStream(llama2c_vocab(shared("stories260K/tok512.bin"))), done.ids))
+    assert len(text) > 100
     # llama2.c leaves out the space after the start token
-    assert text.removeprefix(" ") == shared("stories260K/expected_greedy.txt").read_text()
+    assert shared("stories260K/expected_greedy.txt").read_text().startswith(text.removeprefix(" "))
 
 
 def llama2c_vocab(path):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.processes import FORK_AFTER_IMPORTS
 from torch import Tensor
 from torch import distributed as dist
 from torch import multiprocessing as mp
@@ -84,7 +85,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    mp.spawn(run_rank, args=(port, str(folder)), nprocs=2)
+    mp.start_processes(
+        run_rank, args=(port, str(folder)), nprocs=2, start_method=FORK_AFTER_IMPORTS
+    )
     return folder
 
 

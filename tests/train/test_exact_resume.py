@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 import time
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from safetensors.torch import load_file
+from tests.processes import start_trafo
 from tests.train.conftest import MakeConfig
 
 from trafo.checkpoint import store
@@ -79,24 +79,24 @@ def test_kill_9_at_random_instants(make_config: MakeConfig, tmp_path: Path) -> N
     chance = random.Random(5)
     kills = 0
     for _ in range(2):
-        process = subprocess.Popen([sys.executable, "-m", "trafo", *command, "--quiet"])
+        process = start_trafo(command, tmp_path / "said.txt")
         if _wait_for_more_steps(broken.out, process):
             time.sleep(chance.uniform(0, 0.3))
-        if process.poll() is None:
+        if process.is_alive():
             process.kill()
             kills += 1
-        process.wait()
+        process.join()
         command = ["resume", str(broken.out)]
-    subprocess.run([sys.executable, "-m", "trafo", *command, "--quiet"], check=True)
+    start.resume(broken.out)
     assert kills, "the run was over before anybody could kill it"
     assert_same_run(straight.out, broken.out)
 
 
-def _wait_for_more_steps(run: Path, process: subprocess.Popen[bytes]) -> bool:
+def _wait_for_more_steps(run: Path, process: ForkServerProcess) -> bool:
     """Until the metrics have grown, so that every kill finds the run further on."""
     before = _num_records(run)
     deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
+    while process.is_alive() and time.monotonic() < deadline:
         if _num_records(run) > before:
             return True
         time.sleep(0.01)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.processes import run_ranks
 from tests.train.conftest import MakeConfig
 from torch import Tensor
 
@@ -67,12 +68,15 @@ def test_a_batch_that_cannot_be_split_is_refused(make_config: MakeConfig) -> Non
         make_config(accumulate=3)
 
 
-def on_two(config: TrainConfig, tmp_path: Path, *command: str) -> None:
+def on_two(config: TrainConfig, tmp_path: Path, *command: str, by_torchrun: bool = False) -> None:
     """Let two processes train a config, or do what else is asked."""
     if not command:
         recipe = tmp_path / f"{(config.out or tmp_path).name}.yaml"
         recipe.write_text(to_yaml(config))
         command = ("train", "--config", str(recipe))
+    if not by_torchrun:
+        run_ranks(list(command), tmp_path / "said.txt")
+        return
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*TORCHRUN, "-m", "trafo", *command, "--quiet"],
@@ -123,7 +127,7 @@ def test_two_processes_learn_what_one_learns_and_one_goes_on_from_there(
     halfway["machine__parallel"] = parallel
     one, two = make_config("one", **halfway), make_config("two", steps=6, **halfway)
     start.train(one)
-    on_two(two, tmp_path)
+    on_two(two, tmp_path, by_torchrun=parallel == "ddp")
     assert CheckpointStore((two.out or tmp_path) / "checkpoints").steps() == [0, 6]
     start.resume(two.out or "", make_config("two", **halfway))
     assert_close(one, two)

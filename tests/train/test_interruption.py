@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
+from tests.processes import start_trafo
 from tests.train.conftest import MakeConfig
 from tests.train.test_exact_resume import assert_same_run
 
@@ -20,8 +20,7 @@ from trafo.train import start
 from trafo.train.interruption import interruptions
 from trafo.train.metrics import read_metrics
 
-TRAFO = [sys.executable, "-m", "trafo"]
-STEPS = 150
+STEPS = 100
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
@@ -58,25 +57,24 @@ def test_interrupted_runs_are_saved_and_resume_exactly(
     assert broken.out is not None
     command, last = ["train", "--config", str(recipe)], 0
     for number in signals:
-        process = subprocess.Popen(
-            [*TRAFO, *command, "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        said = tmp_path / f"{number.name}.txt"
+        process = start_trafo(command, said)
         _wait_for_step(broken.out / "metrics.jsonl", last + 3, process)
-        process.send_signal(number)
-        _, said = process.communicate(timeout=60)
-        assert process.returncode == CODES[number], said
+        os.kill(process.pid or 0, number)
+        process.join(timeout=60)
+        assert process.exitcode == CODES[number], said.read_text()
         (step,) = CheckpointStore(broken.out / "checkpoints").steps()[-1:]
         assert last + 3 <= step < STEPS
-        line = said.splitlines()[-1]
+        line = said.read_text().splitlines()[-1]
         assert line.startswith(f"{number.name}: saved at step {step}; continue with `trafo resume ")
         command, last = line.split("`")[1].split()[-2:], step
     assert main([*command, "--quiet"]) == 0
     assert_same_run(straight.out, broken.out)
 
 
-def _wait_for_step(metrics: Path, step: int, process: subprocess.Popen[str]) -> None:
+def _wait_for_step(metrics: Path, step: int, process: ForkServerProcess) -> None:
     deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
+    while process.is_alive() and time.monotonic() < deadline:
         if metrics.exists() and any(record["step"] >= step for record in read_metrics(metrics)):
             return
         time.sleep(0.01)

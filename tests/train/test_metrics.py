@@ -61,8 +61,12 @@ def test_later_steps_are_dropped_when_going_on(path: Path) -> None:
 
 
 def test_lines_that_are_no_entries_are_left_out(path: Path) -> None:
-    path.write_bytes(b'[]\n5\nnull\n{"loss": 1}\n{"step": "1"}\n\xff\xfe\n' + b'{"step": 2}\n')
-    assert read_metrics(path) == [{"step": 2}]
+    sound = {"step": 2, "kind": "train", "loss": 1.5, "seconds": 3}
+    wrong = [{"step": "1"}, {"kind": 1}, {"loss": None}, {"loss": "1"}, {"seconds": 10**400}]
+    lines = [sound, *(sound | change for change in wrong)]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    path.write_bytes(b'[]\n5\nnull\n{"loss": 1}\n\xff\xfe\n' + text.encode())
+    assert read_metrics(path) == [sound]
 
 
 def test_a_file_that_is_not_there(path: Path) -> None:

@@ -58,6 +58,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._known = weakref.WeakSet(tensor.untyped_storage() for tensor in own)
         _announce_methods(model, self._running)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled in a dry run, and skipping the compiler would import it: 2 s."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:

@@ -27,6 +27,7 @@ from torch.optim import Optimizer
 from trafo.checkpoint.snapshot import GENERATOR, Snapshot, restore, take
 from trafo.errors import FormatError
 from trafo.runtime.atomic import atomic_write, storage_errors
+from trafo.runtime.json_text import parse_json
 
 _FORMAT = "trafo single-file checkpoint 1"
 _MODEL, _OPTIMIZER = "model.", "optimizer."
@@ -81,10 +82,10 @@ def load_checkpoint(src: File, model: Module, optimizer: Optimizer) -> int:
 def _parse(data: bytes, where: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         (length,) = struct.unpack("<Q", data[:8])
-        header = json.loads(data[8 : 8 + length])["__metadata__"]
+        header = parse_json(data[8 : 8 + length])["__metadata__"]
         if header["format"] != _FORMAT:
             raise ValueError(header["format"])
-        return json.loads(header["about"]), load(data)
+        return parse_json(header["about"]), load(data)
     except (struct.error, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise _refused(where) from error
 

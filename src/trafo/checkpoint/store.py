@@ -40,6 +40,7 @@ from trafo.runtime.atomic import (
     storage_errors,
 )
 from trafo.runtime.console import say
+from trafo.runtime.json_text import parse_json
 
 _MODEL, _TRAINING, _STATE = "model.safetensors", "training.safetensors", "state.json"
 _BEST = "best.json"
@@ -131,7 +132,7 @@ class CheckpointStore:
     def best_step(self) -> int | None:
         """The step marked as best, if its checkpoint is there."""
         try:
-            step = json.loads((self.folder / _BEST).read_text())["step"]
+            step = parse_json((self.folder / _BEST).read_text())["step"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return step if step in self.steps() else None
@@ -275,7 +276,7 @@ def _read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors = read_tensors(path)
     try:
         with safe_open(path, "pt") as file:
-            model = json.loads(file.metadata()["model"])
+            model = parse_json(file.metadata()["model"])
     except (KeyError, TypeError, ValueError, SafetensorError):
         raise FormatError("does not say which model it belongs to", where=str(path)) from None
     return tensors, model
@@ -284,8 +285,8 @@ def _read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         with storage_errors(path, "reading"):
-            value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
+            value = parse_json(path.read_text(encoding="utf-8"))
+    except ValueError:
         value = None
     if not isinstance(value, dict):
         raise FormatError("not a JSON object", where=str(path))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trafo.config import load, parse_flags, to_yaml
 from trafo.train.asked import Asked, C, settle
 from trafo.train.auto import tell
-from trafo.train.auto_pairs import choose_for_pairs
+from trafo.train.auto_pairs import choose_for_pairs, tell_of_pairs
 from trafo.train.config import TrainConfig as Options
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ def parse(arguments: list[str], prog: str) -> tuple[Options, bool]:
 
     asked = given(Asked())
     if asked.pairs:
-        return given(choose_for_pairs(asked)), only_shown
+        options = given(choose_for_pairs(asked))
+        tell_of_pairs(options, asked)
+        return options, only_shown
     options = settle(asked, given)
     tell(options)
     return options, only_shown

@@ -7,6 +7,7 @@ OmegaConf, which also fills in interpolations such as `${model.d_model}`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +26,7 @@ Tree = Mapping[str, Any]
 def read_yaml(path: Path) -> Tree:
     """The file as plain dicts and lists."""
     try:
-        loaded = OmegaConf.load(path)
+        plain = OmegaConf.to_container(OmegaConf.load(path))
     except RecursionError:
         raise ConfigError("is nested too deeply", where=str(path)) from None
     except (YAMLError, ValueError, OmegaConfBaseException) as error:
@@ -33,7 +34,6 @@ def read_yaml(path: Path) -> Tree:
     except OSError as error:
         what = (error.strerror or str(error)).lower()
         raise ConfigError(f"cannot be read: {what}", where=str(path)) from None
-    plain = OmegaConf.to_container(loaded)
     if not isinstance(plain, dict):
         raise ConfigError("is a list, expected `key: value` lines", where=str(path))
     return {str(key): value for key, value in plain.items()}
@@ -74,16 +74,23 @@ def _advice(cls: type, name: str, prefix: str) -> str:
 
 def _merge(cls: type, values: Tree, where: str) -> DictConfig:
     """The defaults with `values` over them, types checked."""
-    defaults = OmegaConf.structured(cls)
+    defaults = _defaults(cls)
     try:
         merged = OmegaConf.merge(defaults, values)
-    except OmegaConfBaseException:
+    except (OmegaConfBaseException, OverflowError):
         # Not all of OmegaConf's errors say where they are; one leaf at a time, we know.
         for key, value, hint in _leaves(cls, values):
             _check_leaf(defaults, key, value, hint, where)
         raise
     assert isinstance(merged, DictConfig)
     return merged
+
+
+@cache
+def _defaults(cls: type) -> DictConfig:
+    """Merging copies them; to make them anew takes longer than all the rest."""
+    defaults: DictConfig = OmegaConf.structured(cls)
+    return defaults
 
 
 def _leaves(cls: type, values: Tree, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -105,8 +112,8 @@ def _check_leaf(defaults: DictConfig, key: str, value: object, hint: object, whe
     assert isinstance(branch, dict)
     try:
         OmegaConf.merge(defaults, branch)
-    except OmegaConfBaseException:
-        what = f"{key}: expected {type_name(hint)}, got {value!r}"
+    except (OmegaConfBaseException, OverflowError):  # 9 repeated 400 times is not a float
+        what = f"{key}: expected {type_name(hint)}, got {value!r:.100}"
         raise ConfigError(what, where=where) from None
 
 

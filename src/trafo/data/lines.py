@@ -30,5 +30,5 @@ def _decoded(line: bytes, path: Path, number: int, errors: Errors) -> str:
         return line.removesuffix(b"\r").decode(errors=errors)
     except UnicodeDecodeError as error:
         what = f"line {number:,} is not UTF-8: byte 0x{line[error.start]:02x}"
-        hint = "convert the file to UTF-8, or ask for errors to be replaced"
+        hint = "convert the file to UTF-8, or use `--errors replace` to read U+FFFD instead"
         raise InputError(what, where=str(path), hint=hint) from None

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from trafo.errors import FormatError, require, require_lists
 from trafo.runtime.atomic import atomic_write
+from trafo.runtime.json_text import parse_json
 from trafo.tokenizer import END_OF_TEXT, Tokenizer, train_tokenizer
 
 ABOUT = "pair.json"
@@ -103,7 +104,7 @@ class PairTokenizer:
     def load(cls, folder: Path) -> PairTokenizer:
         """What `save` wrote."""
         try:
-            about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+            about = parse_json((folder / ABOUT).read_text(encoding="utf-8"))
             is_joint, lowercase = bool(about["joint"]), bool(about["lowercase"])
         except (OSError, ValueError, KeyError, TypeError):
             raise FormatError(

@@ -9,7 +9,6 @@ Three formats, told apart by the end of the file's name (before .gz or .zst):
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 from trafo.data.lines import read_lines
 from trafo.errors import InputError
+from trafo.runtime.json_text import parse_json
 from trafo.tokenizer.reading.records import Errors
 
 _COMPRESSED = (".gz", ".zst")
@@ -51,14 +51,14 @@ def read_pairs(
 ) -> list[Pair]:
     """All pairs of all files, in order. Lines that are empty on both sides are left out."""
     fields = fields or Fields()
-    pairs = [pair for group in _grouped(files) for pair in _read(group, fields, errors)]
+    pairs = [pair for group in grouped_files(files) for pair in _read(group, fields, errors)]
     found = [pair for pair in pairs if _has_text(pair)]
     if not found:
         raise InputError("no sentence pairs in it", where=str(files[0]))
     return found
 
 
-def _grouped(files: Sequence[str | Path]) -> Iterator[list[Path]]:
+def grouped_files(files: Sequence[str | Path]) -> Iterator[list[Path]]:
     """A file with both sides alone, a plain file with the one after it."""
     paths = list(map(Path, files))
     if not paths:
@@ -121,7 +121,7 @@ def _split_tabs(line: str, fields: Fields, path: Path, number: int) -> tuple[str
 
 def _split_json(line: str, fields: Fields, path: Path, number: int) -> tuple[str, str]:
     try:
-        record = json.loads(line)
+        record = parse_json(line)
         source, target = record[fields.source], record[fields.target]
     except ValueError:
         raise InputError(f"line {number:,} is not JSON", where=str(path)) from None

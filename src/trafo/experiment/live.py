@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trafo.experiment.plan import PlannedRun
 from trafo.experiment.result import read_result
 from trafo.runtime.console import messages, say
+from trafo.runtime.json_text import parse_json
 from trafo.runtime.sizes import format_duration
 from trafo.runtime.tables import plain_table
 from trafo.train.run import Run
@@ -110,7 +110,7 @@ def last_record(run: PlannedRun) -> dict[str, Any]:
         file.seek(max(0, path.stat().st_size - _TAIL))
         for line in reversed(file.read().splitlines()):
             with suppress(ValueError):
-                record = json.loads(line)
+                record = parse_json(line)
                 if isinstance(record, dict) and record.get("kind") == "train":
                     return record
     return {}

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from trafo.errors import FormatError
 from trafo.runtime.atomic import atomic_write, storage_errors
+from trafo.runtime.json_text import parse_json
 from trafo.train.metrics import Record
 
 Status = Literal["finished", "diverged", "stopped"]
@@ -53,7 +54,7 @@ def read_result(folder: Path) -> Result | None:
     with storage_errors(path, "reading"):
         text = path.read_text(encoding="utf-8")
     try:
-        return Result(**json.loads(text))
+        return Result(**parse_json(text))
     except (TypeError, ValueError) as error:
         hint = "delete it, and the run is measured again"
         raise FormatError(f"is damaged: {error}", where=str(path), hint=hint) from None

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.nn import Module
 
 from trafo.errors import require
@@ -44,7 +45,8 @@ class Dropout(Module):
         """x with some numbers zeroed and the others scaled up; x itself in evaluation mode."""
         if not self.training or self.p == 0.0:
             return x
-        keep: Tensor = _drawn(x, 1.0 - self.p)
+        draw = _drawn_outside_graph if torch.compiler.is_compiling() else _drawn
+        keep: Tensor = draw(x, 1.0 - self.p)
         return x * (keep.to(x.dtype) / (1.0 - self.p))
 
     def extra_repr(self) -> str:
@@ -52,7 +54,6 @@ class Dropout(Module):
         return f"p={self.p}"
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _drawn(x: Tensor, p: float) -> Bool[Tensor, "..."]:
     """True with probability `p`: a random 16-bit integer is below p 2^16.
 
@@ -67,3 +68,8 @@ def _drawn(x: Tensor, p: float) -> Bool[Tensor, "..."]:
         row.random_(-(2**63), None, generator=generator)
     integers = draws.view(torch.int16)[:, :num_numbers]  # signed: from -2^15 on
     return (integers < round(p * 2**16) - 2**15).view(x.shape)
+
+
+# A compiled graph cannot draw by generators. `torch.compiler.disable` would import the compiler
+# here and now, a third of the start-up; this one imports it when it is called.
+_drawn_outside_graph = _disable_dynamo(_drawn)

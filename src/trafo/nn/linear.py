@@ -83,6 +83,8 @@ def truncated_normal_(tensor: Tensor, std: float, cut: float = 3.0) -> Tensor:
     The inverse normal CDF of a uniform number is normal; drawing the number between Phi(-cut) and
     Phi(cut) truncates the tails exactly, without rejection.
     """
+    if tensor.is_meta:  # nothing to fill; its formulas would import the compiler, 2 s
+        return tensor
     edge = math.erf(cut / math.sqrt(2.0))  # 2 Phi(cut) - 1
     # In float32 whatever the tensor's dtype: a rounded-up edge would map to infinity.
     draw = torch.empty_like(tensor, dtype=torch.float32).uniform_(-edge, edge).erfinv_()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -13,6 +14,13 @@ from torch.optim.optimizer import Optimizer
 
 class PerParameterOptimizer(Optimizer):
     """An optimizer that updates one parameter after the other."""
+
+    # PyTorch wraps these to keep them out of compiled graphs, and each wrapper imports the compiler
+    # on its first call: 2 s of every start. Only models are compiled here, never optimizers.
+    add_param_group = unwrap(Optimizer.add_param_group)
+    zero_grad = unwrap(Optimizer.zero_grad)
+    state_dict = unwrap(Optimizer.state_dict)
+    load_state_dict = unwrap(Optimizer.load_state_dict)
 
     @abstractmethod
     def update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:

@@ -6,7 +6,6 @@ runs, each is hidden behind a word that nobody could have guessed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from trafo.checkpoint.locate import find_kind
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.errors import FormatError
+from trafo.runtime.json_text import parse_json
 from trafo.serve.errors import ApiError
 from trafo.serve.protocol import Message
 
@@ -93,7 +93,7 @@ def read_template(path: Path) -> ChatTemplate:
     if not settings.is_file():
         return ChatTemplate()
     try:
-        source = json.loads(settings.read_text(encoding="utf-8")).get("chat_template")
+        source = parse_json(settings.read_text(encoding="utf-8")).get("chat_template")
     except (ValueError, AttributeError):
         raise FormatError("is not a JSON object", where=str(settings)) from None
     return ChatTemplate(source, ()) if isinstance(source, str) else ChatTemplate()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trafo.account import Workload, account
+from trafo.data.pairs import grouped_files
 from trafo.data.prepare_pairs import TranslationConfig
 from trafo.errors import InputError
 from trafo.models import EncoderDecoderConfig, RecurrentConfig
@@ -44,9 +45,8 @@ SHAPES = (
 
 def choose_for_pairs(asked: TrainConfig) -> TrainConfig:
     """A config that suits the pairs and the budget of `asked`; flags override it afterwards."""
-    num_bytes = sum(map(_size, asked.pairs))
-    shape = max((s for s in SHAPES if s.num_bytes <= num_bytes), key=lambda s: s.num_bytes)
-    config = TrainConfig(
+    num_bytes, shape = _size_and_shape(asked)
+    return TrainConfig(
         architecture="recurrent" if asked.architecture == "recurrent" else "encoder-decoder",
         label_smoothing=0.1,
         encoder_decoder=_transformer(shape),
@@ -55,9 +55,22 @@ def choose_for_pairs(asked: TrainConfig) -> TrainConfig:
         optimizer=fast_optimizer(),
         steps=_steps(shape, num_bytes, asked.budget),
     )
+
+
+def tell_of_pairs(config: TrainConfig, asked: TrainConfig) -> None:
+    """Print what was chosen, once it is known that the files and flags can be used."""
     if is_first_process():
+        num_bytes, shape = _size_and_shape(asked)
         say(_tell(config, shape, num_bytes, asked.budget))
-    return config
+
+
+def _size_and_shape(asked: TrainConfig) -> tuple[int, Shape]:
+    num_bytes = sum(map(_size, asked.pairs))
+    for _ in grouped_files(asked.pairs):
+        pass  # one side without the other is refused
+    return num_bytes, max(
+        (s for s in SHAPES if s.num_bytes <= num_bytes), key=lambda s: s.num_bytes
+    )
 
 
 def _size(path: str) -> int:

@@ -93,9 +93,9 @@ def _add_bits_axis(axes: Axes, records: Sequence[Record]) -> None:
 def _points(
     records: Sequence[Record], kind: str, clock: str, value: str = "loss"
 ) -> tuple[Numbers, Numbers]:
-    chosen = [
-        record for record in records if record.get("kind") == kind and record.get(value) is not None
-    ]
+    both = (clock, value)
+    of_kind = [record for record in records if record.get("kind") == kind]
+    chosen = [r for r in of_kind if all(r.get(name) is not None for name in both)]
     at = np.array([record[clock] for record in chosen], dtype=np.float64)
     return at, np.array([record[value] for record in chosen], dtype=np.float64)
 

@@ -20,6 +20,7 @@ import torch
 from trafo.errors import StorageError
 from trafo.runtime.atomic import atomic_write
 from trafo.runtime.cache import cache_folder
+from trafo.runtime.json_text import parse_json
 from trafo.train.distributed import is_first_process
 
 _SIZE, _ROUNDS = 1024, 12  # of the matrix products that are timed
@@ -77,7 +78,7 @@ def _processor() -> str:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -17,11 +17,13 @@ from typing import Any, Protocol
 from trafo.errors import MissingPackageError
 from trafo.runtime.atomic import atomic_write, storage_errors
 from trafo.runtime.console import say
+from trafo.runtime.json_text import parse_json
 from trafo.train.config import TrainConfig
 
 Record = dict[str, Any]
 
 _NOT_CURVES = ("step", "kind", "batch", "total_tokens")
+_NUMBERS = ("step", "loss", "seconds", "tokens_per_second", "bits_per_byte", "perplexity", "bleu")
 
 
 class MetricsFile:
@@ -58,11 +60,25 @@ def _records(path: Path) -> Iterator[Record]:
     with storage_errors(path, "reading"), path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
-                record = json.loads(line)
+                record = parse_json(line)
             except ValueError:
                 continue
-            if isinstance(record, dict) and isinstance(record.get("step"), int):
+            if _is_sound(record):
                 yield record
+
+
+def _is_sound(record: object) -> bool:
+    """Whether it has what every record has, and numbers where readers expect them."""
+    if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
+        return False
+    if not isinstance(record.get("step"), int) or record.get("loss") is None:
+        return False
+    return all(_is_number(record[name]) for name in _NUMBERS if record.get(name) is not None)
+
+
+def _is_number(value: object) -> bool:
+    """One that fits into 64 bits: JSON has integers of any length."""
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 63)
 
 
 class Board(Protocol):

@@ -7,7 +7,6 @@ among them; it never becomes a path.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from trafo.runtime.json_text import parse_json
 from trafo.serve.errors import ApiError
 from trafo.serve.models import Models
 from trafo.serve.reading import service_of
@@ -107,7 +107,7 @@ def read_tail(path: Path, cursor: str) -> Tail:
 def _record(line: bytes) -> dict[str, Any] | None:
     try:
         # NaN and Infinity are not JSON: a browser could not read them.
-        record = json.loads(line, parse_constant=lambda _: None)
+        record = parse_json(line, parse_constant=lambda _: None)
     except ValueError:
         return None
     is_record = isinstance(record, dict) and isinstance(record.get("step"), int)

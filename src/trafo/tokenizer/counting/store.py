@@ -26,6 +26,7 @@ import numpy as np
 
 from trafo.errors import FormatError
 from trafo.runtime.atomic import atomic_write, remove_leftovers, storage_errors, sync
+from trafo.runtime.json_text import parse_json
 from trafo.runtime.lock import lock
 from trafo.tokenizer.counting.counter import WordCounter, WordCounts, WordTotals, merge_counts
 from trafo.tokenizer.reading.chunks import START, Position
@@ -72,7 +73,7 @@ class CountStore:
     def has_counts_of(folder: Path, key: Mapping[str, Any]) -> bool:
         """Whether there are counts of this key, finished or not."""
         with suppress(OSError, ValueError, KeyError, TypeError):
-            manifest = json.loads((folder / _MANIFEST).read_text())
+            manifest = parse_json((folder / _MANIFEST).read_text())
             return bool(manifest["key"] == _as_stored(key))
         return False
 
@@ -85,7 +86,7 @@ class CountStore:
     def _read_manifest(self) -> None:
         """Go on where the runs that are there end, unless they count something else."""
         with suppress(OSError, ValueError, KeyError, TypeError):
-            manifest = json.loads((self._folder / _MANIFEST).read_text())
+            manifest = parse_json((self._folder / _MANIFEST).read_text())
             if manifest["key"] == self._key:
                 position, num_bytes = Position(*manifest["position"]), int(manifest["num_bytes"])
                 runs = [

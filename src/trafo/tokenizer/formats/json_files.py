@@ -8,6 +8,7 @@ from typing import Any
 
 from trafo.errors import FormatError, InputError
 from trafo.runtime.atomic import atomic_write
+from trafo.runtime.json_text import parse_json
 
 
 def read_text(path: Path) -> str:
@@ -26,11 +27,11 @@ def read_json(path: Path) -> dict[str, Any]:
     """The object in the file. A key that comes twice is refused: one of the two would be lost."""
     text = read_text(path)
     try:
-        content = json.loads(text, object_pairs_hook=_without_doubles)
+        content = parse_json(text, object_pairs_hook=_without_doubles)
     except json.JSONDecodeError as error:
         where = f"{path}, line {error.lineno}, column {error.colno}"
         raise FormatError(f"is not JSON: {error.msg}", where=where) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise FormatError(f"is not usable JSON: {error}", where=str(path)) from error
     if not isinstance(content, dict):
         raise FormatError("is not a JSON object", where=str(path))

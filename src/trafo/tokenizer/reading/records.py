@@ -9,6 +9,7 @@ import json
 from typing import Any, Literal, NamedTuple
 
 from trafo.errors import InputError, MissingPackageError
+from trafo.runtime.json_text import parse_json
 from trafo.runtime.remote import RemotePath
 from trafo.tokenizer.reading.files import AnyPath, Reads, read_file
 
@@ -52,12 +53,12 @@ def _lines(path: AnyPath, read_size: int) -> Reads:
 
 def _line_text(line: bytes, field: str, where: _Line, errors: Errors) -> bytes:
     try:
-        record = json.loads(line.decode("utf-8", errors))
+        record = parse_json(line.decode("utf-8", errors))
     except UnicodeDecodeError as error:
         raise InputError(
             f"is not UTF-8 at byte {error.start + 1} of the line",
             where=str(where),
-            hint="convert the file to UTF-8, or ask for errors to be replaced",
+            hint="convert the file to UTF-8, or use `--errors replace` to read U+FFFD instead",
         ) from error
     except json.JSONDecodeError as error:
         raise InputError(
@@ -65,7 +66,7 @@ def _line_text(line: bytes, field: str, where: _Line, errors: Errors) -> bytes:
             where=str(where),
             hint="each line must be one JSON object",
         ) from error
-    except (ValueError, RecursionError) as error:  # absurdly long numbers, absurdly deep nesting
+    except ValueError as error:  # absurdly long numbers, absurdly deep nesting
         raise InputError(f"is not usable JSON: {error}", where=str(where)) from error
     return _encode(_field_of(record, field, where), where, errors)
 
@@ -97,7 +98,7 @@ def _encode(text: str, where: _Line, errors: Errors) -> bytes:
         raise InputError(
             f"has half of a surrogate pair, \\u{ord(text[error.start]):04x}",
             where=str(where),
-            hint="fix the text, or ask for errors to be replaced",
+            hint="fix the text, or use `--errors replace` to read U+FFFD instead",
         ) from error
 
 

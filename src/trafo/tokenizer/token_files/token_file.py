@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from trafo.errors import FormatError, InputError
 from trafo.runtime.atomic import atomic_write, storage_errors
+from trafo.runtime.json_text import parse_json
 from trafo.runtime.remote import RemotePath, located
 
 Tokens = NDArray[np.uint16] | NDArray[np.uint32]
@@ -170,7 +171,7 @@ def read_manifest(path: Path) -> Manifest:
             hint="make it with `trafo tokenizer encode`",
         )
     try:
-        about = json.loads(where.read_text())
+        about = parse_json(where.read_text())
         if about.pop("format") != _FORMAT or about.pop("version") != _VERSION:
             raise ValueError
         manifest = Manifest(**about)

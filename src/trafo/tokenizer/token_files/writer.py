@@ -27,6 +27,7 @@ import numpy as np
 from trafo.errors import FormatError, InputError
 from trafo.runtime.atomic import atomic_write, remove_leftovers, storage_errors, sync
 from trafo.runtime.console import say
+from trafo.runtime.json_text import parse_json
 from trafo.runtime.lock import lock
 from trafo.tokenizer.kernels.arrays import Int64s
 from trafo.tokenizer.reading.chunks import START, Position
@@ -146,7 +147,7 @@ class TokenWriter:
     def _read_journal(self) -> _Journal:
         """What an earlier run left, if it had the same input and tokenizer; else the beginning."""
         with suppress(OSError, ValueError, KeyError, TypeError):
-            journal = json.loads(self._journal_path.read_text())
+            journal = parse_json(self._journal_path.read_text())
             if journal.pop("key") == [self._tokenizer_hash, self._made_from]:
                 found = _Journal(Position(*journal.pop("position")), **journal)
                 sizes = [os.fstat(file.fileno()).st_size for file in self._files]
