@@ -36,7 +36,7 @@ def line(text, tmp_path):
     # Compiling kernels may take longer than the budget, which is the model's here.
     Tokenizer(*train_bpe(str(text), 300, [])).encode(TEXT)
     out = tmp_path / "de mo"
-    words = ["demo", "--out", out, "--text", text, "--config", recipe, "--budget", "2s"]
+    words = ["demo", "--out", out, "--text", text, "--config", recipe, "--budget", "4s"]
     return [str(word) for word in words]
 
 
@@ -80,7 +80,7 @@ def _try_advice(shown, capsys):
             i for i, word in enumerate(arguments) if word in ("generate", "resume", "tokenizer")
         )
         if arguments[verb] == "resume":
-            arguments[-1] = "3s"  # not ten minutes, here
+            arguments[-1] = "5s"  # not ten minutes, here
         assert main(arguments[verb:]) == 0
         assert capsys.readouterr().out
 
