@@ -35,7 +35,7 @@ from mutate import mutate
 from subjects import SUBJECTS
 
 _MEMORY = 12 << 30  # bytes of address space, so that a lie about a size is an error, not a swap
-_TOGETHER = 2000  # rounds of a worker at a time; a new one takes seconds to import torch
+_TOGETHER = 500  # rounds of a worker at a time
 
 
 class TooSlow(BaseException):
