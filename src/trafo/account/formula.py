@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from trafo.errors import ConfigError
 from trafo.models import GPT2Config, TransformerLMConfig, build_model
 from trafo.nn import Linear
 
@@ -27,7 +28,12 @@ def training_flops(config: TransformerLMConfig | GPT2Config, seq: int, batch_siz
 
 @lru_cache(maxsize=64)
 def _weights_of_layer(config: TransformerLMConfig | GPT2Config) -> int:
-    model: Any = build_model(config, "meta")
+    try:
+        model: Any = build_model(config, "meta")
+    except (RuntimeError, OverflowError, TypeError, MemoryError):  # beyond what torch can count
+        raise ConfigError(
+            "the model has more weights than can be counted", hint="make it smaller"
+        ) from None
     return sum(m.weight.numel() for m in model.layers.modules() if isinstance(m, Linear))
 
 

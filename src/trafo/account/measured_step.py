@@ -18,7 +18,7 @@ import torch
 from trafo.account.passes import loss
 from trafo.account.workload import Workload
 from trafo.fast import accelerate
-from trafo.models import ModelConfig, TransformerLMConfig, build_model, config_from
+from trafo.models import GPT2Config, ModelConfig, TransformerLMConfig, build_model, config_from
 from trafo.optim.config import OptimizerConfig, OptimizerName, build_optimizers
 from trafo.runtime.memory import peak_memory, reset_peak_memory
 
@@ -48,8 +48,9 @@ def _train(config: ModelConfig, work: Workload, optimizer: OptimizerName) -> Non
 
 def _touch_the_libraries() -> None:
     """Load code and start threads, so that they are not counted as the model's."""
-    config = TransformerLMConfig(vocab_size=512, d_model=64, num_layers=1, num_heads=2)
-    _train(config, Workload(seq=256, batch_size=2), "adamw")
+    small: Any = {"vocab_size": 512, "d_model": 64, "num_layers": 1, "num_heads": 2}
+    for config in (TransformerLMConfig(**small), GPT2Config(**small)):
+        _train(config, Workload(seq=256, batch_size=2), "adamw")
 
 
 if __name__ == "__main__":

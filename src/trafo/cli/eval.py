@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
-
-from tyro.conf import OmitArgPrefixes
+from typing import TYPE_CHECKING, Any
 
 from trafo.cli.generate import RunPath
 from trafo.cli.tokenizer.arguments import (
@@ -34,7 +31,7 @@ _TOKENS = ".tokens"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(BeamConfig):
     """Evaluate a model: loss, perplexity and bits per byte; of translations, BLEU and chrF too."""
 
     run: RunPath
@@ -43,8 +40,6 @@ class Options:
     """text files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet; or one token file"""
     pairs: Paths = ()
     """sentence pairs for a translation model, instead of a text: two aligned files, .tsv, .jsonl"""
-    search: Annotated[BeamConfig, OmitArgPrefixes] = dataclasses.field(default_factory=BeamConfig)
-    """beam search of a translation model, for BLEU and chrF"""
     lowercase: bool = False
     """BLEU and chrF: ignore upper and lower case"""
     context_length: OptionalInt = None
@@ -71,6 +66,7 @@ class Options:
     """print JSON instead of a table"""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for flag in ("context_length", "stride", "batch_size", "max_tokens", "threads"):
             require_at_least(1, **{"--" + flag.replace("_", "-"): getattr(self, flag)})
         is_one = bool(self.text) != bool(self.pairs)
@@ -105,7 +101,7 @@ def _translation_facts(options: Options) -> dict[str, Any]:
     pairs = read_pairs(options.pairs, errors=options.errors)
     bundle = load_translator(options.run, best=options.best, fast=options.fast)
     sources = [pair.source for pair in pairs]
-    found = translate_all(bundle, sources, options.search, options.threads)
+    found = translate_all(bundle, sources, options, options.threads)
     hypotheses, references = [best[0].text for best in found], [[pair.target for pair in pairs]]
     lowercase = options.lowercase or bundle.tokenizer.lowercase
     bleu, chrf = Bleu(lowercase), Chrf(lowercase)

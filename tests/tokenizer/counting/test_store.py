@@ -174,7 +174,7 @@ def test_a_run_is_on_disk_before_the_manifest_names_it(
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
-    with CountStore(tmp_path, KEY), pytest.raises(StorageError, match="another run"):
+    with CountStore(tmp_path, KEY), pytest.raises(StorageError, match="another process"):
         CountStore(tmp_path, KEY)
     with CountStore(tmp_path, KEY):
         pass
