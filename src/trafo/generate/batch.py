@@ -55,7 +55,9 @@ class EngineBatch:
     def __init__(self, model: CausalLM, requests: Sequence[Request]) -> None:
         from trafo.generate.packed.step import PackedStep  # compiles when first used
 
-        config = EngineConfig(chunk_tokens=_CHUNK_TOKENS)
+        rows = sum(request.config.num_samples for request in requests)
+        most = min(max(1, rows), EngineConfig.max_running)  # no larger cache than they need
+        config = EngineConfig(chunk_tokens=_CHUNK_TOKENS, max_running=most)
         self._engine = Engine(model, config, PackedStep(model))
         self._first_rows = {}
         for number, request in enumerate(requests):
