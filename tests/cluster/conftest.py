@@ -23,6 +23,18 @@ _QUICK = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests on a running cluster are slow ones.
+
+    Ray ends the process that is connected to it when it takes a node for dead, after a second
+    without a sign of life. Beside other tests on two cores such seconds are common.
+    """
+    for item in items:
+        if "ray" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Any]:
     """A head without CPUs, where the driver is, so that a node with tasks can always be killed."""

@@ -7,6 +7,7 @@ import struct
 from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -242,10 +243,20 @@ def test_metrics_count(client):
     assert math.isfinite(float(blocks[0].split()[-1]))
 
 
-def test_a_request_with_a_name_can_ask_for_its_place(serve):
+def test_a_request_with_a_name_can_ask_for_its_place(serve, monkeypatch):
     client = serve(max_tokens=100_000)
     assert client.get("/inside/place?id=mine").json() == {"place": None}
     worker = next(iter(client.app.service.models)).worker
+    submitted, seen, step = Event(), Event(), worker.engine.step
+
+    def step_and_wait():
+        submitted.wait(60)
+        pieces = step()
+        if worker.engine.num_waiting:
+            seen.wait(60)  # nobody ends while places are looked at
+        return pieces
+
+    monkeypatch.setattr(worker.engine, "step", step_and_wait)
     config = GenerationConfig(max_new_tokens=100_000)
     requests = [Request([1], config) for _ in range(66)]  # two more than run at once
     names = [f"number {i}" for i in range(66)]
@@ -253,12 +264,14 @@ def test_a_request_with_a_name_can_ask_for_its_place(serve):
         client.portal.call(partial(worker.submit, [request], name=name))
         for request, name in zip(requests, names, strict=True)
     ]
+    submitted.set()
     try:
         while client.get(f"/inside/place?id={names[-1]}").json()["place"] != 2:
             pass
         places = [client.get(f"/inside/place?id={name}").json()["place"] for name in names]
         assert places == [0] * 64 + [1, 2]
     finally:
+        seen.set()
         for subscription in subscriptions:
             client.portal.call(subscription.close)
     # The engine, which all tests share, hears of it before its next step.
