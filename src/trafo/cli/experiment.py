@@ -35,7 +35,7 @@ class Options:
     jobs: int | None = None
     """runs at a time, which share the cores; None: one per core, if memory has room"""
     on: OptionalString = None
-    """Ray cluster to run on: ray (of this machine), ray://host:port or host:port; None: here.
+    """Ray cluster to run on: ray (on this machine), ray://host:port or host:port; None: here.
     The folders of the runs and of data.cache must be visible on all nodes"""
     dry_run: bool = False
     """list the runs with their predicted time and memory, and do not run them"""

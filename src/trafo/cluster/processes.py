@@ -1,14 +1,10 @@
-"""A program on some node of a cluster, spoken to through its stdin and stdout, line by line.
+"""A program on some node of a cluster, spoken to line by line.
 
-The program ends when its stdin does, so nothing stays behind when the driver or the node goes.
+It ends when its stdin does, so nothing stays behind when the driver or the node goes.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,8 +12,7 @@ from typing import Any
 
 from trafo.cluster.connect import unwrapped
 from trafo.errors import InputError
-
-_PATIENCE = 60.0
+from trafo.runtime.programs import PATIENCE, LineProgram
 
 
 class NodeDiedError(Exception):
@@ -35,40 +30,20 @@ class ProgramActor:
                 f"a node of the cluster does not see {must_see}",
                 hint="runs need a folder that all nodes share, under the same path",
             )
-        self._process = subprocess.Popen(
-            [sys.executable, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=folder,
-            env=os.environ | environment,
-            start_new_session=True,
-        )
+        self._program = LineProgram(arguments, environment, folder)
 
     def ask(self, line: str) -> str:
         """Give the program a line; the line that it answers with, empty if it has ended."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.write(line + "\n")
-            self._process.stdin.flush()
-        return self._process.stdout.readline()
+        self._program.send(line)
+        return self._program.wait_for_answer()
 
-    def terminate(self) -> None:
+    def stop(self) -> None:
         """Ask it to save and end."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGTERM)
+        self._program.stop()
 
     def close(self) -> None:
         """Wait until it has ended."""
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError, OSError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._program.close()
 
 
 class RemoteProgram:
@@ -122,13 +97,13 @@ class RemoteProgram:
     def stop(self) -> None:
         """Ask it to save and end."""
         if self.is_alive:
-            self._actor.terminate.remote()
+            self._actor.stop.remote()
 
     def close(self) -> None:
         """Wait until it has ended, and give its CPUs back."""
         with suppress(Exception):
             if self.is_alive:
-                self._ray.get(self._actor.close.remote(), timeout=_PATIENCE)
+                self._ray.get(self._actor.close.remote(), timeout=PATIENCE)
         with suppress(Exception):
             self._ray.kill(self._actor)
         self.is_alive = False

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import select
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from trafo.runtime.programs import LineProgram
+
 _MODULE = "trafo.experiment.worker"
-_PATIENCE = 60.0
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -46,56 +42,11 @@ def environment(threads: int) -> dict[str, str]:
     return dict.fromkeys(_THREADS, str(threads))
 
 
-class LocalProgram:
+class LocalProgram(LineProgram):
     """A process of this machine."""
 
     def __init__(self, threads: int) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", _MODULE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=os.environ | environment(threads),
-            start_new_session=True,  # Ctrl-C comes to us, and we stop them
-        )
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it can take another line."""
-        return self._process.poll() is None
-
-    def send(self, line: str) -> None:
-        """Give it a line."""
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it has died, and `answer` will say so
-            self._process.stdin.write(line + "\n")
-            self._process.stdin.flush()
-
-    def answer(self) -> str | None:
-        """The answer; None if there is none yet, empty if the program has ended."""
-        assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], 0)[0]:
-            return None
-        return self._process.stdout.readline()
-
-    def stop(self) -> None:
-        """Ask it to save and end."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGTERM)
-
-    def close(self) -> None:
-        """Wait until it has ended; kill it if that takes too long."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        self._process.stdout.close()
+        super().__init__(["-m", _MODULE], environment(threads))
 
 
 @contextmanager

@@ -30,7 +30,8 @@ class ScheduleConfig:
     """Learning rate schedule: a factor for each step, which multiplies every learning rate."""
 
     name: ScheduleName = "cosine"
-    """cosine decay; linear: warmup-stable-decay (WSD) to zero; inverse square root; or constant"""
+    """cosine decay; linear: warmup-stable-decay (WSD) to zero; inverse-square-root: d_model^-0.5 *
+    step^-0.5 as in Vaswani et al. (2017), where learning rates are 1 or less; or constant"""
     warmup: float = 0.02
     """warm-up steps, as a fraction of all steps: linear, from zero to the peak learning rate"""
     floor: float = 0.1

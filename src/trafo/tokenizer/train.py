@@ -7,8 +7,8 @@ same text only once for any number of vocabulary sizes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -105,19 +105,13 @@ def train_tokenizer(
     timer = PhaseTimer()
     with timer.phase("loading kernels"):
         _load_kernels(pattern)
-    with ExitStack() as stack:
-        if work_dir is None and (max_memory is not None or elsewhere is not None):
-            work_dir = stack.enter_context(TemporaryDirectory(prefix="trafo-counts-"))
-        store = None
-        if work_dir is not None:
-            key = _key_of_counts(deciding_facts(inputs, pattern, special_tokens))
-            store = stack.enter_context(CountStore(Path(work_dir), key))
-        counter: FileCounter | Counting
+    needs_store = max_memory is not None or elsewhere is not None
+    key = _key_of_counts(deciding_facts(inputs, pattern, special_tokens))
+    with _count_store(work_dir, needs_store, key) as store:
         if elsewhere is not None and store is not None:
             counter = elsewhere(chunker, pattern, store)
         else:
-            most_memory = None if max_memory is None else max_memory // 8
-            counter = FileCounter(chunker, pattern, workers, store, most_memory)
+            counter = _counter_here(chunker, pattern, workers, store, max_memory)
         with (
             timer.phase("counting"),
             progress("counting words", total=inputs.size, unit="MB", scale=1e6) as bar,
@@ -137,6 +131,25 @@ def train_tokenizer(
         num_distinct_words=totals.num_distinct,
         num_words=totals.num_words,
     )
+
+
+@contextmanager
+def _count_store(
+    work_dir: str | Path | None, needs_store: bool, key: Mapping[str, Any]
+) -> Iterator[CountStore | None]:
+    """Where counts are kept: in `work_dir`, in a temporary folder if need be, or nowhere."""
+    with ExitStack() as stack:
+        if work_dir is None and needs_store:
+            work_dir = stack.enter_context(TemporaryDirectory(prefix="trafo-counts-"))
+        store = None if work_dir is None else CountStore(Path(work_dir), key)
+        yield None if store is None else stack.enter_context(store)
+
+
+def _counter_here(
+    chunker: Chunker, pattern: str, workers: int, store: CountStore | None, max_memory: int | None
+) -> Counting:
+    most_memory = None if max_memory is None else max_memory // 8
+    return FileCounter(chunker, pattern, workers, store, most_memory)
 
 
 def deciding_facts(inputs: Inputs, pattern: str, special_tokens: Sequence[str]) -> dict[str, Any]:
@@ -162,9 +175,7 @@ def _key_of_counts(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {**key, "special_tokens": sorted(facts["special_tokens"])}
 
 
-def _counts(
-    counter: FileCounter | Counting, store: CountStore | None
-) -> tuple[Partitions, WordTotals]:
+def _counts(counter: Counting, store: CountStore | None) -> tuple[Partitions, WordTotals]:
     """The words counted, in memory or in a store, and how many they are."""
     if store is not None:
         store.join_runs()

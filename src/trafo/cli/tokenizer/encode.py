@@ -53,7 +53,7 @@ class Options:
     workers: OptionalInt = None
     """number of threads, or of CPUs of a cluster that --on ray starts; None: all cores"""
     on: OptionalString = None
-    """Ray cluster to work on: ray (of this machine), ray://host:port or host:port; None: threads"""
+    """Ray cluster to work on: ray (on this machine), ray://host:port or host:port; None: threads"""
     field: str = "text"
     """field that holds the text in JSON lines and Parquet"""
     errors: Errors = "strict"

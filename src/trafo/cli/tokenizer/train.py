@@ -42,7 +42,7 @@ class Options:
     workers: OptionalInt = None
     """number of threads, or of CPUs of a cluster that --on ray starts; None: all cores"""
     on: OptionalString = None
-    """Ray cluster to work on: ray (of this machine), ray://host:port or host:port; None: threads"""
+    """Ray cluster to work on: ray (on this machine), ray://host:port or host:port; None: threads"""
     max_memory: OptionalString = None
     """memory limit for training, beyond the program itself, such as 2GB"""
     field: str = "text"

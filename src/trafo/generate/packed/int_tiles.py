@@ -14,9 +14,8 @@ from typing import Any
 from llvmlite import binding, ir
 from numba import types
 from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
-from trafo.generate.packed.tiles import LANES
+from trafo.generate.packed.tiles import LANES, pointers, store_rows, sum_over
 
 _F32, _I8, _I16, _I32, _I64 = ir.FloatType(), *map(ir.IntType, (8, 16, 32, 64))
 _SUMS = ir.VectorType(_I32, LANES)
@@ -37,35 +36,19 @@ def _make_tile(num_rows: int) -> Any:
 
 def _code(num_rows: int) -> Any:
     def generate(context, builder, signature, args):
-        x, panel, out = (
-            builder.gep(
-                make_array(signature.args[i])(context, builder, args[i]).data, [args[i + 1]]
-            )
-            for i in (0, 3, 6)
-        )
+        x, panel, out = pointers(context, builder, signature, args, (0, 3, 6))
         x_stride, num_pairs, out_stride = args[2], args[5], args[8]
-        before = builder.block
-        loop, after = (builder.append_basic_block(name) for name in ("tile", "tile.end"))
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        k = builder.phi(_I64)
-        k.add_incoming(_I64(0), before)
-        sums = [builder.phi(_SUMS) for _ in range(num_rows)]
-        weights = _load_weights(builder, panel, k)
-        totals = []
-        for r, before_k in enumerate(sums):
-            pair = _load_pair(builder, x, builder.mul(x_stride, _I64(r)), k)
-            totals.append(builder.add(before_k, _add_pairs(builder, weights, pair)))
-            before_k.add_incoming(ir.Constant(_SUMS, [0] * LANES), before)
-            before_k.add_incoming(totals[r], loop)
-        following = builder.add(k, _I64(1))
-        k.add_incoming(following, loop)
-        builder.cbranch(builder.icmp_signed("<", following, num_pairs), loop, after)
-        builder.position_at_end(after)
-        for r, total in enumerate(totals):
-            place = builder.gep(out, [builder.mul(out_stride, _I64(r))])
-            floats = builder.sitofp(total, ir.VectorType(_F32, LANES))
-            builder.store(floats, builder.bitcast(place, floats.type.as_pointer()), align=4)
+
+        def add(k, sums):
+            weights = _load_weights(builder, panel, k)
+            for r, before_k in enumerate(sums):
+                pair = _load_pair(builder, x, builder.mul(x_stride, _I64(r)), k)
+                yield builder.add(before_k, _add_pairs(builder, weights, pair))
+
+        zero = ir.Constant(_SUMS, [0] * LANES)
+        totals = sum_over(builder, num_pairs, num_rows, zero, add)
+        floats = [builder.sitofp(total, ir.VectorType(_F32, LANES)) for total in totals]
+        store_rows(builder, floats, out, out_stride)
         return context.get_dummy_value()
 
     return generate

@@ -41,39 +41,56 @@ def _make_tile(num_rows: int) -> Any:
 
 def _code(num_rows: int) -> Any:
     def generate(context, builder, signature, args):
-        x, panel, out = (
-            builder.gep(
-                make_array(signature.args[i])(context, builder, args[i]).data, [args[i + 1]]
-            )
-            for i in (0, 3, 7)
-        )
+        x, panel, out = pointers(context, builder, signature, args, (0, 3, 7))
         x_stride, stride, depth, out_stride = args[2], args[5], args[6], args[9]
-        before = builder.block
-        loop, after = (builder.append_basic_block(name) for name in ("tile", "tile.end"))
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        k = builder.phi(_I64)
-        k.add_incoming(_I64(0), before)
-        sums = [builder.phi(_VECTOR) for _ in range(num_rows)]
-        row = builder.gep(panel, [builder.mul(k, stride)])
-        weights = builder.load(builder.bitcast(row, ir.PointerType(_VECTOR)), align=4)
-        totals = []
-        for r, before_k in enumerate(sums):
-            place = builder.add(k, builder.mul(x_stride, _I64(r)))
-            product = builder.fmul(_spread(builder, x, place), weights, flags=_CONTRACT)
-            totals.append(builder.fadd(before_k, product, flags=_CONTRACT))
-            before_k.add_incoming(ir.Constant(_VECTOR, [0.0] * LANES), before)
-            before_k.add_incoming(totals[r], loop)
-        following = builder.add(k, _I64(1))
-        k.add_incoming(following, loop)
-        builder.cbranch(builder.icmp_signed("<", following, depth), loop, after)
-        builder.position_at_end(after)
-        for r, total in enumerate(totals):
-            place = builder.gep(out, [builder.mul(out_stride, _I64(r))])
-            builder.store(total, builder.bitcast(place, ir.PointerType(_VECTOR)), align=4)
+
+        def add(k, sums):
+            row = builder.gep(panel, [builder.mul(k, stride)])
+            weights = builder.load(builder.bitcast(row, _VECTOR.as_pointer()), align=4)
+            for r, before_k in enumerate(sums):
+                place = builder.add(k, builder.mul(x_stride, _I64(r)))
+                product = builder.fmul(_spread(builder, x, place), weights, flags=_CONTRACT)
+                yield builder.fadd(before_k, product, flags=_CONTRACT)
+
+        zero = ir.Constant(_VECTOR, [0.0] * LANES)
+        store_rows(builder, sum_over(builder, depth, num_rows, zero, add), out, out_stride)
         return context.get_dummy_value()
 
     return generate
+
+
+def pointers(context, builder, signature, args, places):
+    """Where the arrays at these places of `args` begin, moved by the argument after each."""
+    for i in places:
+        data = make_array(signature.args[i])(context, builder, args[i]).data
+        yield builder.gep(data, [args[i + 1]])
+
+
+def sum_over(builder, num_steps, num_rows, zero, add):
+    """A loop over k: `add(k, sums)` gives the sums after step k, which begin as `zero`."""
+    before = builder.block
+    loop, after = (builder.append_basic_block(name) for name in ("tile", "tile.end"))
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    k = builder.phi(_I64)
+    sums = [builder.phi(zero.type) for _ in range(num_rows)]
+    totals = list(add(k, sums))
+    following = builder.add(k, _I64(1))
+    k.add_incoming(_I64(0), before)
+    k.add_incoming(following, loop)
+    for each, total in zip(sums, totals, strict=True):
+        each.add_incoming(zero, before)
+        each.add_incoming(total, loop)
+    builder.cbranch(builder.icmp_signed("<", following, num_steps), loop, after)
+    builder.position_at_end(after)
+    return totals
+
+
+def store_rows(builder, vectors, out, stride):
+    """Each vector into a row of its own."""
+    for r, vector in enumerate(vectors):
+        place = builder.gep(out, [builder.mul(stride, _I64(r))])
+        builder.store(vector, builder.bitcast(place, vector.type.as_pointer()), align=4)
 
 
 def _spread(builder, x, place):

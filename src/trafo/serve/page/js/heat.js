@@ -6,7 +6,7 @@ const FULL = 65535;
 /** A table of 256 colours from the page's own paper and accent. */
 export function colours() {
   const style = getComputedStyle(document.documentElement);
-  const [paper, accent] = ["--paper", "--cool"].map((name) => rgb(style.getPropertyValue(name).trim()));
+  const [paper, accent] = ["--paper", "--cool"].map((name) => channels(style.getPropertyValue(name)));
   const table = new Uint32Array(256);
   for (let i = 0; i < 256; i++) {
     const [r, g, b] = paper.map((from, channel) => Math.round(from + (accent[channel] - from) * (i / 255)));
@@ -15,10 +15,8 @@ export function colours() {
   return table;
 }
 
-function rgb(hex) {
-  const value = parseInt(hex.slice(1), 16);
-  return [value >> 16, (value >> 8) & 255, value & 255];
-}
+/** "rgb(1, 2, 3)" as numbers. */
+const channels = (colour) => colour.match(/\d+/g).map(Number);
 
 /** One head's weights (rows x columns) as a canvas with a pixel for each. */
 export function picture(weights, rows, columns, table) {
