@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 # A machine may be busy: how long an example takes says nothing about the code. `make test` draws
 # the same few examples every time, so a change is judged by what it changed; `make test-all` draws
 # new ones, and more, to find what nobody thought of.
-settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=40)
-settings.register_profile("random", deadline=None, print_blob=True)
+# How long a machine takes to make examples says nothing about the code.
+_SLOW = [HealthCheck.too_slow]
+settings.register_profile(
+    "repeatable", deadline=None, derandomize=True, max_examples=40, suppress_health_check=_SLOW
+)
+settings.register_profile("random", deadline=None, print_blob=True, suppress_health_check=_SLOW)
 settings.load_profile("repeatable")
 
 
