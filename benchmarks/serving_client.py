@@ -97,6 +97,7 @@ def make_tokenizer(folder: Path) -> Path:
 def serve_trafo(port: int, tokenizer: Path, weights: str, threads: int) -> None:
     """Our service; runs until it is terminated."""
     from trafo.generate.engine import EngineConfig, build_engine
+    from trafo.runtime.short_thread import in_short_thread
     from trafo.serve.app import create_app
     from trafo.serve.chat_template import ChatTemplate
     from trafo.serve.config import ServeConfig
@@ -105,8 +106,9 @@ def serve_trafo(port: int, tokenizer: Path, weights: str, threads: int) -> None:
     from trafo.serve.worker import Worker
 
     torch.set_num_threads(threads)
-    bundle = make_bundle(tokenizer)
-    engine = build_engine(bundle.model, EngineConfig(weights=weights, threads=threads))
+    bundle = in_short_thread(lambda: make_bundle(tokenizer))
+    config = EngineConfig(weights=weights, threads=threads)
+    engine = in_short_thread(lambda: build_engine(bundle.model, config))
     model = LanguageModel("random", Path("random"), bundle, Worker(engine), ChatTemplate())
     run_server(create_app(Models([model]), ServeConfig(port=port)))
 

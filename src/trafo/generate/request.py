@@ -5,6 +5,7 @@ The engine answers with pieces: what each step adds to each of the request's sam
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -38,7 +39,7 @@ class Request:
     ends: frozenset[int] = frozenset()
     """ids that end a completion"""
     vocab: Mapping[int, bytes] = field(default_factory=dict)
-    """bytes of the ids that are shown; the others have no text"""
+    """bytes of the ids; those that are not shown have none"""
 
     @classmethod
     def of(cls, prompt: Sequence[int], config: GenerationConfig, tokenizer: Tokenizer) -> Request:
@@ -49,12 +50,11 @@ class Request:
 def ends_and_vocab(
     tokenizer: Tokenizer, config: GenerationConfig
 ) -> tuple[frozenset[int], Mapping[int, bytes]]:
-    """The ids that end a completion, and the bytes of the ids that are shown."""
+    """The ids that end a completion, and the bytes of all ids, none for those not shown."""
     if config.ignore_end:
         return frozenset(), tokenizer.vocab
-    hidden = markers_of(tokenizer).hidden
-    shown = {i: token for i, token in tokenizer.vocab.items() if i not in hidden}
-    return end_ids(tokenizer, config), shown
+    hidden = dict.fromkeys(markers_of(tokenizer).hidden, b"")
+    return end_ids(tokenizer, config), ChainMap(hidden, tokenizer.vocab)
 
 
 def end_ids(tokenizer: Tokenizer, config: GenerationConfig) -> frozenset[int]:

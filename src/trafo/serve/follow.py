@@ -10,6 +10,7 @@ import asyncio
 from trafo.checkpoint.locate import CHECKPOINTS, find_kind
 from trafo.checkpoint.store import CheckpointStore
 from trafo.errors import TrafoError
+from trafo.runtime.short_thread import from_short_thread
 from trafo.serve.config import ServeConfig
 from trafo.serve.messages import tell
 from trafo.serve.models import LanguageModel, Models, load_language_model
@@ -44,7 +45,9 @@ def newest_step(served: LanguageModel) -> int | None:
 async def take_up(served: LanguageModel, config: ServeConfig) -> Worker | None:
     """Load the newest checkpoint; returns the worker that it replaces."""
     try:
-        newer = await asyncio.to_thread(load_language_model, served.name, served.path, config)
+        newer = await from_short_thread(
+            lambda: load_language_model(served.name, served.path, config, served.worker.thread)
+        )
     except (TrafoError, OSError) as error:  # half deleted, perhaps: the next look finds another
         tell(f"{served.name}: cannot load the newer checkpoint: {error}")
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from trafo.generate.decode import vocab_size
 from trafo.generate.engine import build_engine
 from trafo.models import CausalLM, EncoderDecoderConfig, RecurrentConfig
 from trafo.models.translator import Translator
+from trafo.runtime.short_thread import in_short_thread
 from trafo.serve.chat_template import ChatTemplate, read_template
 from trafo.serve.config import ServeConfig
+from trafo.serve.engine_thread import EngineThread
 from trafo.serve.errors import ApiError
 from trafo.serve.worker import Worker
 
@@ -141,19 +144,23 @@ def load_models(paths: Sequence[Path], config: ServeConfig) -> Models:
         name if names.count(name) == 1 else f"{path.parent.name}/{name}"
         for name, path in zip(names, resolved, strict=True)
     ]
-    return Models([_load(*each, config) for each in zip(unique, paths, strict=True)])
+    thread = EngineThread()
+    pairs = zip(unique, paths, strict=True)
+    return Models([in_short_thread(partial(_load, *each, config, thread)) for each in pairs])
 
 
-def load_language_model(name: str, path: Path, config: ServeConfig) -> LanguageModel:
-    """Load a language model and build its engine."""
+def load_language_model(
+    name: str, path: Path, config: ServeConfig, thread: EngineThread | None = None
+) -> LanguageModel:
+    """Load a language model and build its engine, which will run on the thread."""
     bundle = load_bundle(path)
-    worker = Worker(build_engine(bundle.model, config.engine), config.max_queue)
+    worker = Worker(build_engine(bundle.model, config.engine), config.max_queue, thread)
     dtype = "int8" if config.engine.weights == "int8" else _dtype(bundle.model)
     return LanguageModel(name, path, bundle, worker, read_template(path), dtype)
 
 
-def _load(name: str, path: Path, config: ServeConfig) -> Served:
+def _load(name: str, path: Path, config: ServeConfig, thread: EngineThread) -> Served:
     own = find_kind(path) in ("run", "checkpoint")
     if own and isinstance(load_config(path), EncoderDecoderConfig | RecurrentConfig):
         return TranslationModel(name, path, load_translator(path))
-    return load_language_model(name, path, config)
+    return load_language_model(name, path, config, thread)

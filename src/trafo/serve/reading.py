@@ -14,6 +14,7 @@ from trafo.errors import TrafoError
 from trafo.generate.complete import encode_prompt
 from trafo.generate.config import GenerationConfig
 from trafo.generate.decode import check_prompt
+from trafo.runtime.short_thread import from_short_thread
 from trafo.serve.config import ServeConfig
 from trafo.serve.errors import ApiError, from_trafo, from_validation
 from trafo.serve.metrics import Metrics
@@ -42,7 +43,7 @@ class Service:
         self.num_jobs += 1
         try:
             async with self.one_at_a_time:
-                return await asyncio.to_thread(job)
+                return await from_short_thread(job)
         finally:
             self.num_jobs -= 1
 

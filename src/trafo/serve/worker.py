@@ -1,4 +1,4 @@
-"""An engine on a thread of its own. Requests come from the event loop, pieces go back to it.
+"""An engine on another thread. Requests come from the event loop, pieces go back to it.
 
 The engine never waits for a client: pieces go into a queue without a bound, which a request's
 maximum of tokens bounds.
@@ -7,8 +7,6 @@ maximum of tokens bounds.
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
@@ -16,6 +14,7 @@ from functools import partial
 from trafo.errors import TrafoError
 from trafo.generate.engine import Engine
 from trafo.generate.request import Piece, Request
+from trafo.serve.engine_thread import EngineThread
 from trafo.serve.errors import ApiError, from_trafo
 from trafo.serve.messages import tell
 
@@ -33,9 +32,11 @@ class Subscription:
         self._worker = worker
         self._numbers = {request: number for number, request in enumerate(requests)}
         self._left = sum(request.config.num_samples for request in requests)
-        self._deadline = time.monotonic() + max_seconds
-        self._max_seconds = max_seconds
         self._queue: asyncio.Queue[Numbered | ApiError] = asyncio.Queue()
+        late = ApiError(
+            504, f"the request took longer than {max_seconds:g} seconds", code="timeout"
+        )
+        self._timer = asyncio.get_running_loop().call_later(max_seconds, self.fail, late)
 
     def put(self, request: Request, piece: Piece) -> None:
         """Called on the event loop."""
@@ -47,12 +48,13 @@ class Subscription:
 
     def close(self) -> None:
         """Nobody wants the rest: the engine forgets it at once."""
+        self._timer.cancel()
         self._worker.leave(self)
 
     async def batches(self) -> AsyncIterator[list[Numbered]]:
         """All pieces until the last sample is finished; those that came together, together."""
         while self._left:
-            items = [await self._next()]
+            items = [await self._queue.get()]
             while not self._queue.empty():
                 items.append(self._queue.get_nowait())
             pieces = [item for item in items if not isinstance(item, ApiError)]
@@ -63,40 +65,28 @@ class Subscription:
                 if isinstance(item, ApiError):
                     raise item
 
-    async def _next(self) -> Numbered | ApiError:
-        try:
-            async with asyncio.timeout(self._deadline - time.monotonic()):
-                return await self._queue.get()
-        except TimeoutError:
-            what = f"the request took longer than {self._max_seconds:g} seconds"
-            raise ApiError(504, what, code="timeout") from None
-
 
 class Worker:
-    """Runs an engine until it is stopped."""
+    """Runs an engine until it is stopped; several may share a thread."""
 
-    def __init__(self, engine: Engine, max_queue: int = 256) -> None:
+    def __init__(
+        self, engine: Engine, max_queue: int = 256, thread: EngineThread | None = None
+    ) -> None:
         self.engine = engine
+        self.thread = thread or EngineThread()
         self._max_queue = max_queue
         self._subscriptions: dict[Request, Subscription] = {}
         self._inbox: list[Callable[[], None]] = []
-        self._changed = threading.Condition()
-        self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; called on the event loop that will take the pieces."""
+        """Begin to work; called on the event loop that will take the pieces."""
         self._loop = asyncio.get_running_loop()
-        self._thread.start()
+        self.thread.add(self)
 
     def stop(self) -> None:
         """Stop after the current step; unfinished requests get an error."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify()
-        if self._thread.is_alive():
-            self._thread.join()
+        self.thread.remove(self)
         self._fail_all(ApiError(503, "the server is shutting down", code="shutting_down"))
 
     @property
@@ -138,28 +128,28 @@ class Worker:
             self._tell(self.engine.cancel, left)
 
     def _tell(self, action: Callable[[Request], None], requests: Iterable[Request]) -> None:
-        with self._changed:
+        with self.thread.changes():
             self._inbox += [partial(action, request) for request in requests]
-            self._changed.notify()
 
     # On the engine's thread
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not (self._stopping or self._inbox or self.engine.has_work):
-                    self._changed.wait()
-                if self._stopping:
-                    return
-                actions, self._inbox = self._inbox, []
-            try:
-                for action in actions:
-                    action()
-                pieces = self.engine.step()
-            except Exception:
-                self._give_up()
-            else:
-                self._call(self._deliver, pieces)
+    @property
+    def has_work(self) -> bool:
+        """Whether anything is to do."""
+        return bool(self._inbox) or self.engine.has_work
+
+    def take_turn(self) -> None:
+        """Take in what is new, then one step of the engine."""
+        with self.thread.changes():
+            actions, self._inbox = self._inbox, []
+        try:
+            for action in actions:
+                action()
+            pieces = self.engine.step()
+        except Exception:
+            self._give_up()
+        else:
+            self._call(self._deliver, pieces)
 
     def _give_up(self) -> None:
         """A bug must not end the service: say what happened, fail the requests, go on empty."""

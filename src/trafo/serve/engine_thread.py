@@ -1,0 +1,76 @@
+"""One thread that steps the engines of all models in turn.
+
+One for all of them: the kernels of two engines never run at once, and every thread that runs
+kernels has OpenMP helpers of its own, of which there should not be more than cores.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Worker(Protocol):
+    """What has turns."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a turn would do anything."""
+
+    def take_turn(self) -> None:
+        """One step; must not raise."""
+
+
+class EngineThread:
+    """Runs while it has workers. Used from any thread."""
+
+    def __init__(self) -> None:
+        self._workers: list[Worker] = []
+        self._leaving: dict[Worker, threading.Event] = {}
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def add(self, worker: Worker) -> None:
+        """Give it turns from now on."""
+        with self.changes():
+            self._workers.append(worker)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+                self._thread.start()
+
+    def remove(self, worker: Worker) -> None:
+        """Give it no more turns; returns when its last one has ended."""
+        with self.changes():
+            if worker not in self._workers:
+                return
+            gone = self._leaving[worker] = threading.Event()
+        gone.wait()
+
+    @contextmanager
+    def changes(self) -> Iterator[None]:
+        """What is changed in the block is seen by the thread between two turns, at once."""
+        with self._changed:
+            yield
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while workers := self._with_work():
+            for worker in workers:
+                worker.take_turn()
+
+    def _with_work(self) -> list[Worker]:
+        """Waits until somebody has work; none: nobody is left."""
+        with self._changed:
+            while True:
+                for worker, gone in self._leaving.items():
+                    self._workers.remove(worker)
+                    gone.set()
+                self._leaving.clear()
+                if not self._workers:
+                    self._thread = None
+                    return []
+                if workers := [worker for worker in self._workers if worker.has_work]:
+                    return workers
+                self._changed.wait()
