@@ -77,7 +77,13 @@ def test_what_is_used_is_said_once(book: str, capsys: pytest.CaptureFixture[str]
     assert "steps for 90s" in capsys.readouterr().err
 
 
-def test_all_settings_are_shown_on_request(book: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_settings_are_shown_on_request(
+    book: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
     flags = [book, "--seed", "7"]
     assert main(["train", *flags, "--show-config"]) == 0
     shown = capsys.readouterr().out
