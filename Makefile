@@ -17,11 +17,16 @@ demo: $(VENV)/.run  ## the main job on a built-in corpus
 # order is that of tests/conftest.py: by the number of tests, the longest files would come last.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
+# Ray takes a node that waits too long for a core for dead, so its tests have the machine to themselves.
+CLUSTER := $(BIN)/python -m pytest --timeout 300 tests/cluster tests/experiment/test_on_ray.py
+
 test: $(VENV)/.dev  ## the test suite, in minutes
-	@$(PYTEST)
+	@$(PYTEST) -m 'not slow and not cluster'
+	@$(CLUSTER) -m 'not slow and cluster'
 
 test-all: $(VENV)/.dev  ## the slow tests too, and new random examples
-	@$(PYTEST) -m 'slow or not slow' --hypothesis-profile=random
+	@$(PYTEST) -m 'not cluster' --hypothesis-profile=random
+	@$(CLUSTER) -m cluster --hypothesis-profile=random
 
 check: $(VENV)/.dev  ## format, lint, types, layers
 	@echo "format  ruff format --check"; $(BIN)/ruff format --quiet --check . || { echo "run 'make format'"; exit 1; }

@@ -15,24 +15,24 @@ _SETTINGS = {
     "object_store_memory": 80 << 20,
     "include_dashboard": False,
 }
-# A dead node is noticed after half a second, not ten.
+# A dead node is noticed after four seconds, not ten or more.
 _QUICK = {
     "health_check_initial_delay_ms": 0,
-    "health_check_period_ms": 100,
-    "health_check_failure_threshold": 10,
+    "health_check_period_ms": 200,
+    "health_check_failure_threshold": 20,
 }
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests on a running cluster are slow ones.
+    """Tests on a running cluster run alone.
 
-    Ray ends the process that is connected to it when it takes a node for dead, after a second
-    without a sign of life. Beside other tests on two cores such seconds are common.
+    Ray ends the process that is connected to it when it takes a node for dead. Beside other tests
+    on two cores a node may be without a sign of life for long.
     """
     for item in items:
         if "ray" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.cluster)
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from trafo.experiment.live import last_record
 from trafo.experiment.plan import PlannedRun, plan_runs
 from trafo.experiment.result import RESULT, Result, read_result
 from trafo.experiment.spec import Halving
-from trafo.experiment.start import make_runs, share_machine
+from trafo.experiment.start import Share, make_runs, share_machine
 from trafo.experiment.worker import has_diverged, make_run
 from trafo.train import start
 
@@ -134,6 +134,9 @@ def test_the_machine_is_shared_without_fighting_for_cores(
     runs = plan_runs(make(seeds=3), tmp_path)
     assert (share_machine(runs).jobs, share_machine(runs).threads) == (3, 2)
     assert (share_machine(runs, 1).jobs, share_machine(runs, 1).threads) == (1, 8)
+    assert share_machine(runs, threads=4) == Share(2, 4)
+    assert share_machine(runs, 3, threads=1) == Share(3, 1)
+    assert share_machine(runs, threads=100) == Share(1, 100)
     monkeypatch.setattr("trafo.experiment.start.available_memory", lambda: 1_000_000_000)
     assert share_machine(runs).jobs == 2
     monkeypatch.setattr("trafo.experiment.start.available_memory", lambda: 1_000_000)

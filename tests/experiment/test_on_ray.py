@@ -11,7 +11,7 @@ from tests.experiment.conftest import MakeExperiment
 from tests.train.test_exact_resume import assert_same_run
 
 from trafo.experiment.live import Watch, last_record
-from trafo.experiment.start import run_experiment, share_cluster
+from trafo.experiment.start import Share, run_experiment, share_cluster
 
 __all__ = ["cluster", "doomed_node", "ray"]  # fixtures
 
@@ -48,3 +48,5 @@ def test_a_cluster_is_shared_among_the_runs() -> None:
     ):
         share = share_cluster(runs, cpus, jobs)
         assert (share.jobs, share.threads) == (at_a_time, threads)
+    assert share_cluster(runs, 16, threads=8) == Share(2, 8)
+    assert share_cluster(runs, 16, 3, threads=2) == Share(3, 2)

@@ -34,6 +34,8 @@ class Options:
     """folder of the runs and the report; None: runs/ and the name of the file"""
     jobs: int | None = None
     """runs at a time, which share the cores; None: one per core, if memory has room"""
+    threads: int | None = None
+    """CPU threads of each run; None: the cores divided by the runs at a time"""
     on: OptionalString = None
     """Ray cluster to run on: ray (on this machine), ray://host:port or host:port; None: here.
     The folders of the runs and of data.cache must be visible on all nodes"""
@@ -46,23 +48,25 @@ def run(options: Options) -> None:
     from trafo.errors import require_at_least
     from trafo.experiment.spec import read_experiment
 
-    require_at_least(1, jobs=options.jobs)
+    require_at_least(1, jobs=options.jobs, threads=options.threads)
     experiment = read_experiment(options.file, options.text)
     folder = options.out or Path("runs") / experiment.name
     if options.dry_run:
-        _show_plan(experiment, folder, options.jobs)
+        _show_plan(experiment, folder, options)
     else:
-        _run(experiment, folder, options.jobs, options.on)
+        _run(experiment, folder, options)
 
 
-def _run(experiment: Experiment, folder: Path, jobs: int | None, on: str | None) -> None:
+def _run(experiment: Experiment, folder: Path, options: Options) -> None:
     from trafo.experiment.report.content import Sentences, verdicts
     from trafo.experiment.report.write import PAGE
     from trafo.experiment.start import run_experiment
     from trafo.runtime.commands import command
     from trafo.runtime.console import show
 
-    findings = run_experiment(experiment, folder, jobs, on=on)
+    findings = run_experiment(
+        experiment, folder, options.jobs, threads=options.threads, on=options.on
+    )
     for line in verdicts(findings.summary):
         show(f"- {line}")
     for block in findings.extra:
@@ -72,7 +76,7 @@ def _run(experiment: Experiment, folder: Path, jobs: int | None, on: str | None)
     show(f"runs      {command('runs', folder)}, tensorboard --logdir {folder}")
 
 
-def _show_plan(experiment: Experiment, folder: Path, jobs: int | None) -> None:
+def _show_plan(experiment: Experiment, folder: Path, options: Options) -> None:
     from trafo.experiment.execute import refuse_other_runs
     from trafo.experiment.plan import plan_runs
     from trafo.experiment.predict import predict, total_seconds
@@ -83,7 +87,7 @@ def _show_plan(experiment: Experiment, folder: Path, jobs: int | None) -> None:
 
     runs = plan_runs(experiment, folder)
     refuse_other_runs(runs)
-    share = share_machine(runs, jobs)
+    share = share_machine(runs, options.jobs, options.threads)
     predictions = predict(runs, share.threads)
     show(_table(runs, predictions))
     waiting = [run for run in runs if read_result(run.folder) is None]

@@ -46,5 +46,11 @@ def encode_piece(shared: Shared[EncodingJob], piece: Piece) -> Encoded:
     return joined([encoder.nothing, *parts])._replace(next=piece.end, disk_bytes=piece.disk_bytes)
 
 
+_last: list[Tokenizer] = []
+"""of this process: another job with the same tokenizer finds it made, and its words known"""
+
+
 def _encoder(job: EncodingJob) -> ChunkEncoder:
-    return ChunkEncoder(Tokenizer.from_spec(job.spec), job)
+    if not _last or _last[0].spec != job.spec:
+        _last[:] = [Tokenizer.from_spec(job.spec)]
+    return ChunkEncoder(_last[0], job)

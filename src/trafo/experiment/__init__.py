@@ -28,11 +28,12 @@ class _Callable(ModuleType):
         *,
         out: str | PathLike[str] | None = None,
         jobs: int | None = None,
+        threads: int | None = None,
         on: str | None = None,
     ) -> Findings:
         """Run an experiment: a YAML file, or the same as a dictionary; and return its findings.
 
-        `on` is a Ray cluster: `ray`, or its address.
+        `jobs` runs at a time, with `threads` each; `on` is a Ray cluster: `ray`, or its address.
         `trafo.experiment({"base": {"steps": 300}, "arms": {"pre": {}, "post": {...}}, "seeds": 3},
         "stories.txt", out="runs/norms").records` is a table that pandas reads.
         """
@@ -46,7 +47,8 @@ class _Callable(ModuleType):
             experiment = make_experiment(asked, name, paths)
         else:
             experiment = read_experiment(Path(asked), paths)
-        return run_experiment(experiment, Path(out or Path("runs") / experiment.name), jobs, on=on)
+        folder = Path(out or Path("runs") / experiment.name)
+        return run_experiment(experiment, folder, jobs, threads=threads, on=on)
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -39,7 +39,9 @@ class Share:
     threads: int
 
 
-def share_machine(runs: Sequence[PlannedRun], jobs: int | None = None) -> Share:
+def share_machine(
+    runs: Sequence[PlannedRun], jobs: int | None = None, threads: int | None = None
+) -> Share:
     """One run per core, unless memory is short or there is a GPU.
 
     Independent runs never wait for each other, threads of one run do at every product. Threads of
@@ -50,18 +52,21 @@ def share_machine(runs: Sequence[PlannedRun], jobs: int | None = None) -> Share:
     configs = [run.config for run in runs]
     if jobs is None:
         on_cpu = all((c.machine.device or default_device()) == "cpu" for c in configs)
-        jobs = min(cores, len(runs), _that_fit(configs)) if on_cpu else 1
-    return Share(jobs, max(1, cores // jobs))
+        most = max(1, cores // (threads or 1))
+        jobs = min(most, len(runs), _that_fit(configs)) if on_cpu else 1
+    return Share(jobs, threads or max(1, cores // jobs))
 
 
-def share_cluster(runs: Sequence[PlannedRun], cpus: int, jobs: int | None = None) -> Share:
+def share_cluster(
+    runs: Sequence[PlannedRun], cpus: int, jobs: int | None = None, threads: int | None = None
+) -> Share:
     """One run per CPU of the cluster, unless the number of runs at a time was asked for.
 
     Asked for fewer, each has as many threads as the CPUs allow; a node must have so many.
     """
     if jobs is None:
-        return Share(min(cpus, len(runs)), 1)
-    return Share(min(jobs, cpus), max(1, cpus // jobs))
+        return Share(min(max(1, cpus // (threads or 1)), len(runs)), threads or 1)
+    return Share(min(jobs, cpus), threads or max(1, cpus // jobs))
 
 
 def _that_fit(configs: Sequence[TrainConfig]) -> int:
@@ -96,6 +101,7 @@ def make_runs(
     folder: Path,
     jobs: int | None = None,
     *,
+    threads: int | None = None,
     on: str | None = None,
     quiet: bool = False,
 ) -> list[PlannedRun]:
@@ -104,13 +110,13 @@ def make_runs(
     refuse_other_runs(runs)
     prepare_data(runs)
     with _held(folder):
-        return _make(runs, experiment.halving, jobs, folder, on, quiet=quiet)
+        return _make(runs, experiment.halving, (jobs, threads), folder, on, quiet=quiet)
 
 
 def _make(
     runs: Sequence[PlannedRun],
     halving: Halving | None,
-    jobs: int | None,
+    asked: tuple[int | None, int | None],
     folder: Path,
     on: str | None,
     *,
@@ -119,10 +125,10 @@ def _make(
     start_program: Callable[[int], Program] = LocalProgram
     with ExitStack() as stack:
         if on is None:
-            share = share_machine(runs, jobs)
+            share = share_machine(runs, *asked)
         else:
             cpus, start_program = stack.enter_context(programs_on(on, folder / _LOCK))
-            share = share_cluster(runs, cpus, jobs)
+            share = share_cluster(runs, cpus, *asked)
         runs = pinned(runs, share.threads)
         watch = Watch(runs, {run.name: _work(run.config) for run in runs}, quiet=quiet)
         executor = Executor(share.jobs, share.threads, watch, start_program)
@@ -159,6 +165,7 @@ def run_experiment(
     folder: Path,
     jobs: int | None = None,
     *,
+    threads: int | None = None,
     on: str | None = None,
     quiet: bool = False,
 ) -> Findings:
@@ -166,7 +173,7 @@ def run_experiment(
     from trafo.experiment.extrapolate import Extrapolation, finished
     from trafo.experiment.report.write import write_report
 
-    runs = make_runs(experiment, folder, jobs, on=on, quiet=quiet)
+    runs = make_runs(experiment, folder, jobs, threads=threads, on=on, quiet=quiet)
     summary = summarize(experiment, runs)
     blocks: list[Block] = []
     if experiment.scaling is not None:
@@ -174,7 +181,7 @@ def run_experiment(
         larger = law.larger(folder)
         refuse_other_runs([larger])
         with _held(folder):
-            (larger,) = _make([larger], None, jobs, folder, on, quiet=quiet)
+            (larger,) = _make([larger], None, (jobs, threads), folder, on, quiet=quiet)
         blocks = law.blocks(larger, read_result(larger.folder))
         runs = [*runs, larger]
     write_report(summary, runs, folder, blocks)
