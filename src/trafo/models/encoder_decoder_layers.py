@@ -131,7 +131,7 @@ class Parts:
             self.config.num_heads,
             causal=causal,
             bias=self.config.attention_bias,
-            dropout=self.config.dropout,
+            dropout=self.config.attention_dropout,
             device=self.device,
             dtype=self.dtype,
         )
@@ -142,7 +142,7 @@ class Parts:
             self.config.d_model,
             self.config.num_heads,
             bias=self.config.attention_bias,
-            dropout=self.config.dropout,
+            dropout=self.config.attention_dropout,
             device=self.device,
             dtype=self.dtype,
         )

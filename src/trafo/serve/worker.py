@@ -87,6 +87,7 @@ class Worker:
     def stop(self) -> None:
         """Stop after the current step; unfinished requests get an error."""
         self.thread.remove(self)
+        self._inbox.clear()
         self._fail_all(ApiError(503, "the server is shutting down", code="shutting_down"))
 
     @property
