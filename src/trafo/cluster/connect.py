@@ -8,6 +8,7 @@ import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -36,7 +37,7 @@ def connected(on: str, num_workers: int | None = None) -> Iterator[None]:
     """
     ray = _import_ray()
     if ray.is_initialized():  # by the program that calls us, which goes on with it
-        check_room()
+        _check_once(ray.get_runtime_context().get_job_id())
         yield
         return
     for name, value in _QUIET.items():
@@ -109,6 +110,12 @@ def num_cpus() -> int:
     import ray
 
     return int(ray.cluster_resources().get("CPU", 0))
+
+
+@lru_cache(maxsize=1)
+def _check_once(_job: str) -> None:
+    """A program that stays connected need not wait for a task before each of its jobs."""
+    check_room()
 
 
 def check_room() -> None:
