@@ -48,6 +48,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "head_std": (0.5,),
     "padding_id": (3,),
     "dropout": (0.3,),
+    "attention_dropout": (0.3,),
 }
 TOGETHER = [
     TransformerLMConfig(**SMALL[TransformerLMConfig], num_kv_heads=2, window=5, qk_norm=True),
