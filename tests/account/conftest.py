@@ -42,6 +42,7 @@ ENCODER_DECODER_SHAPE: dict[str, Any] = {
 }
 ENCODER_DECODER_SWITCHES: list[dict[str, Any]] = [
     {"dropout": 0.0},
+    {"attention_dropout": 0.1},
     {},
     {"norm_placement": "pre", "activation": "gelu"},
     {"final_norms": False, "attention_bias": True},
