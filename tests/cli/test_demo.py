@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -30,12 +31,13 @@ def text(tmp_path):
 
 
 @pytest.fixture
-def line(text, tmp_path):
+def line(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(RECIPE)
     # Compiling kernels may take longer than the budget, which is the model's here.
     Tokenizer(*train_bpe(str(text), 300, [])).encode(TEXT)
-    out = tmp_path / "de mo"
+    out = Path("runs/de mo")
     words = ["demo", "--out", out, "--text", text, "--config", recipe, "--budget", "4s"]
     return [str(word) for word in words]
 
@@ -52,7 +54,8 @@ def test_from_text_to_a_model_that_writes(line, tmp_path, capsys):
     assert "\n    def add(a, b):" not in samples  # two words: too short for a prompt
     assert "\n    return a +" in samples
     assert "--prompt 'return a +'" in shown
-    run = tmp_path / "de mo" / "model"
+    run = tmp_path / "runs" / "de mo" / "model"
+    assert Path("runs/latest").resolve() == run.resolve()
     losses = [r["loss"] for r in read_metrics(run / "metrics.jsonl") if r["kind"] == "validation"]
     assert losses[-1] < losses[0]
     assert (run / "loss.png").read_bytes().startswith(b"\x89PNG")

@@ -61,7 +61,7 @@ def run(options: Options) -> int:
     from trafo.data.prepare import prepare
     from trafo.runtime.console import show
     from trafo.runtime.sizes import format_size
-    from trafo.train.run import Run
+    from trafo.train.run import RUNS, Run
     from trafo.train.start import resume, train
 
     steps = Steps(4)
@@ -78,6 +78,8 @@ def run(options: Options) -> int:
     code = finish(resume(model.path) if model.config_file.exists() else train(config))
     if code:
         return code
+    if options.out.parent == RUNS:
+        model.mark_latest(RUNS)
     steps.done(
         "model",
         f"{config.language_model.num_layers} layers of {config.language_model.d_model}",

@@ -245,15 +245,16 @@ class Run:
         for folder in (self.path, self.tokenizer_folder):
             remove_leftovers_in(folder)
 
-    def mark_latest(self) -> None:
-        """Point the link `runs/latest`, beside the run, at it."""
-        link = self.path.parent / LATEST
+    def mark_latest(self, folder: Path | None = None) -> None:
+        """Point the link `latest` at it, in a folder around it: by default beside it."""
+        folder = folder or self.path.parent
+        link = folder / LATEST
         if link.exists() and not link.is_symlink():
             return  # somebody's own folder
         # Made beside and renamed, so that there is one at every instant.
         new = link.with_name(f".{LATEST}.{secrets.token_hex(6)}.tmp")
         with storage_errors(link):
-            new.symlink_to(self.path.name)
+            new.symlink_to(self.path.relative_to(folder))
             new.replace(link)
 
 
