@@ -6,7 +6,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trafo.tokenizer.patterns import split_words
@@ -50,6 +50,14 @@ def write(folder: Path, texts: list[str], packed: list[bool]) -> list[Path]:
     chunk_size=st.integers(1, 60),
     largest_whole=st.sampled_from([0, 40, 1000]),
     resume_after=st.integers(0, 3),
+)
+@example(  # what is left of a compressed file has no bytes left on the disk
+    texts=["two words", "1"],
+    packed=[True, True],
+    piece_size=1,
+    chunk_size=1,
+    largest_whole=0,
+    resume_after=1,
 )
 def test_the_pieces_hold_the_words_of_each_file(
     texts: list[str],

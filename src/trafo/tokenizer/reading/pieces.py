@@ -27,17 +27,18 @@ class Piece(NamedTuple):
 def plan_pieces(chunker: Chunker, size: int, start: Position = START) -> Iterator[Piece]:
     """All pieces in order, of about `size` bytes on disk; small files are joined."""
     begin, gathered = start, 0
+    joined: Position | None = None
     for stop, disk_bytes, chunk in _stops(chunker, size, start):
         gathered += disk_bytes
         is_small_file = chunk is None and not stop.offset
         if is_small_file and gathered < size and stop != chunker.end:
+            joined = stop
             continue
-        if chunk is not None and gathered > disk_bytes:  # small files before it
-            before = Position(stop.file if not chunk.is_last else stop.file - 1)
-            yield Piece(begin, before, gathered - disk_bytes)
-            begin, gathered = before, disk_bytes
+        if chunk is not None and joined is not None:  # small files before it
+            yield Piece(begin, joined, gathered - disk_bytes)
+            begin, gathered = joined, disk_bytes
         yield Piece(begin, stop, gathered, chunk)
-        begin, gathered = stop, 0
+        begin, gathered, joined = stop, 0, None
 
 
 def chunks_of(piece: Piece, chunker: Chunker) -> Iterator[PlannedChunk]:
