@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 # A machine may be busy: how long an example takes says nothing about the code. `make test` draws
 # the same few examples every time, so a change is judged by what it changed; `make test-all` draws
 # new ones, and more, to find what nobody thought of.
-# How long a machine takes to make examples says nothing about the code.
 _SLOW = [HealthCheck.too_slow]
 settings.register_profile(
     "repeatable", deadline=None, derandomize=True, max_examples=40, suppress_health_check=_SLOW

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trafo.runtime.short_thread import from_short_thread, in_short_thread
+from trafo.runtime.short_thread import in_short_thread, in_short_thread_async
 
 THREADS = Path("/proc/self/task")
 
@@ -23,17 +23,21 @@ def compute():
     return threading.current_thread().name
 
 
+def in_event_loop(job):
+    return asyncio.run(in_short_thread_async(job))
+
+
 def test_returns_and_raises():
     assert in_short_thread(lambda: 7) == 7
-    assert asyncio.run(from_short_thread(lambda: 7)) == 7
+    assert in_event_loop(lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
         in_short_thread(lambda: 1 // 0)
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(from_short_thread(lambda: 1 // 0))
+        in_event_loop(lambda: 1 // 0)
 
 
 @pytest.mark.skipif(not THREADS.exists(), reason="counts threads by /proc")
-@pytest.mark.parametrize("run", [in_short_thread, lambda job: asyncio.run(from_short_thread(job))])
+@pytest.mark.parametrize("run", [in_short_thread, in_event_loop])
 def test_no_thread_is_left(run):
     before = torch.get_num_threads()
     torch.set_num_threads(2)

@@ -32,6 +32,15 @@ _PROGRAM = 400_000_000  # bytes that Python and torch take in every process
 
 
 @dataclass(frozen=True)
+class Asked:
+    """How and where to run; None: one run per core, the cores divided among them, this machine."""
+
+    jobs: int | None = None
+    threads: int | None = None
+    on: str | None = None
+
+
+@dataclass(frozen=True)
 class Share:
     """How the machine is shared: runs at a time, and CPU threads of each."""
 
@@ -110,25 +119,24 @@ def make_runs(
     refuse_other_runs(runs)
     prepare_data(runs)
     with _held(folder):
-        return _make(runs, experiment.halving, (jobs, threads), folder, on, quiet=quiet)
+        return _make(runs, experiment.halving, Asked(jobs, threads, on), folder, quiet=quiet)
 
 
 def _make(
     runs: Sequence[PlannedRun],
     halving: Halving | None,
-    asked: tuple[int | None, int | None],
+    asked: Asked,
     folder: Path,
-    on: str | None,
     *,
     quiet: bool,
 ) -> list[PlannedRun]:
     start_program: Callable[[int], Program] = LocalProgram
     with ExitStack() as stack:
-        if on is None:
-            share = share_machine(runs, *asked)
+        if asked.on is None:
+            share = share_machine(runs, asked.jobs, asked.threads)
         else:
-            cpus, start_program = stack.enter_context(programs_on(on, folder / _LOCK))
-            share = share_cluster(runs, cpus, *asked)
+            cpus, start_program = stack.enter_context(programs_on(asked.on, folder / _LOCK))
+            share = share_cluster(runs, cpus, asked.jobs, asked.threads)
         runs = pinned(runs, share.threads)
         watch = Watch(runs, {run.name: _work(run.config) for run in runs}, quiet=quiet)
         executor = Executor(share.jobs, share.threads, watch, start_program)
@@ -181,7 +189,7 @@ def run_experiment(
         larger = law.larger(folder)
         refuse_other_runs([larger])
         with _held(folder):
-            (larger,) = _make([larger], None, (jobs, threads), folder, on, quiet=quiet)
+            (larger,) = _make([larger], None, Asked(jobs, threads, on), folder, quiet=quiet)
         blocks = law.blocks(larger, read_result(larger.folder))
         runs = [*runs, larger]
     write_report(summary, runs, folder, blocks)

@@ -50,9 +50,9 @@ class EncoderDecoderConfig:
     padding_id: int = 0
     """padding id: fills up short sentences; masked in attention"""
     dropout: float = 0.1
-    """dropout probability during training: of embeddings, and of what each sublayer adds"""
+    """dropout probability during training, of embeddings and sublayer outputs"""
     attention_dropout: float = 0.0
-    """dropout probability of attention weights; the paper has none"""
+    """dropout probability of attention weights; the paper does not drop them"""
 
     def __post_init__(self) -> None:
         sizes = ("source_vocab_size", "target_vocab_size", "context_length", "d_model", "d_ff")
@@ -68,7 +68,7 @@ class EncoderDecoderConfig:
         require_choice(get_args(Placement), norm_placement=self.norm_placement)
         require_choice(get_args(SharedEmbeddings), shared_embeddings=self.shared_embeddings)
         require_dropout(self.dropout)
-        require_dropout(self.attention_dropout)
+        require_dropout(self.attention_dropout, "attention_dropout")
         same = self.source_vocab_size == self.target_vocab_size
         require(
             same or self.shared_embeddings != "all",

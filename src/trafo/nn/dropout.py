@@ -28,9 +28,9 @@ def dropout_by_row(generators: Sequence[torch.Generator]) -> Iterator[None]:
         _BY_ROW.reset(token)
 
 
-def require_dropout(p: float) -> None:
+def require_dropout(p: float, name: str = "dropout") -> None:
     """A dropout probability is at least 0 and below 1."""
-    require(0.0 <= p < 1.0, f"dropout is {p}", "it must be at least 0 and below 1")
+    require(0.0 <= p < 1.0, f"{name} is {p}", "it must be at least 0 and below 1")
 
 
 class Dropout(Module):

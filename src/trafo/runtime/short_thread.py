@@ -3,7 +3,7 @@
 OpenMP gives every thread that computes helpers of its own, and keeps them while that thread lives.
 Once there are more helpers than cores, none of them waits actively any more for its next piece of
 work: the hundred short pieces of a decoding step then take up to three times as long. So in a
-program with an engine, whoever else computes must leave.
+program with an engine, all other heavy work runs in threads that end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def in_short_thread(job: Callable[[], Result]) -> Result:
         return pool.submit(job).result()
 
 
-async def from_short_thread(job: Callable[[], Result]) -> Result:
+async def in_short_thread_async(job: Callable[[], Result]) -> Result:
     """The same for an event loop, which goes on meanwhile."""
     pool = ThreadPoolExecutor(1, "job")
     try:

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 
-class Worker(Protocol):
-    """What has turns."""
+class TakesTurns(Protocol):
+    """An engine with its requests."""
 
     @property
     def has_work(self) -> bool:
@@ -27,12 +27,12 @@ class EngineThread:
     """Runs while it has workers. Used from any thread."""
 
     def __init__(self) -> None:
-        self._workers: list[Worker] = []
-        self._leaving: dict[Worker, threading.Event] = {}
+        self._workers: list[TakesTurns] = []
+        self._leaving: dict[TakesTurns, threading.Event] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def add(self, worker: Worker) -> None:
+    def add(self, worker: TakesTurns) -> None:
         """Give it turns from now on."""
         with self.changes():
             self._workers.append(worker)
@@ -40,7 +40,7 @@ class EngineThread:
                 self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
                 self._thread.start()
 
-    def remove(self, worker: Worker) -> None:
+    def remove(self, worker: TakesTurns) -> None:
         """Give it no more turns; returns when its last one has ended."""
         with self.changes():
             if worker not in self._workers:
@@ -60,7 +60,7 @@ class EngineThread:
             for worker in workers:
                 worker.take_turn()
 
-    def _with_work(self) -> list[Worker]:
+    def _with_work(self) -> list[TakesTurns]:
         """Waits until somebody has work; none: nobody is left."""
         with self._changed:
             while True:

@@ -10,7 +10,7 @@ import asyncio
 from trafo.checkpoint.locate import CHECKPOINTS, find_kind
 from trafo.checkpoint.store import CheckpointStore
 from trafo.errors import TrafoError
-from trafo.runtime.short_thread import from_short_thread
+from trafo.runtime.short_thread import in_short_thread_async
 from trafo.serve.config import ServeConfig
 from trafo.serve.messages import tell
 from trafo.serve.models import LanguageModel, Models, load_language_model
@@ -45,7 +45,7 @@ def newest_step(served: LanguageModel) -> int | None:
 async def take_up(served: LanguageModel, config: ServeConfig) -> Worker | None:
     """Load the newest checkpoint; returns the worker that it replaces."""
     try:
-        newer = await from_short_thread(
+        newer = await in_short_thread_async(
             lambda: load_language_model(served.name, served.path, config, served.worker.thread)
         )
     except (TrafoError, OSError) as error:  # half deleted, perhaps: the next look finds another

@@ -14,7 +14,7 @@ from trafo.errors import TrafoError
 from trafo.generate.complete import encode_prompt
 from trafo.generate.config import GenerationConfig
 from trafo.generate.decode import check_prompt
-from trafo.runtime.short_thread import from_short_thread
+from trafo.runtime.short_thread import in_short_thread_async
 from trafo.serve.config import ServeConfig
 from trafo.serve.errors import ApiError, from_trafo, from_validation
 from trafo.serve.metrics import Metrics
@@ -43,7 +43,7 @@ class Service:
         self.num_jobs += 1
         try:
             async with self.one_at_a_time:
-                return await from_short_thread(job)
+                return await in_short_thread_async(job)
         finally:
             self.num_jobs -= 1
 
