@@ -12,14 +12,14 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from trafo.runtime.kernels import FAST_SUMS, kernel, subkernel
+from trafo.runtime.kernels import FLOATS, kernel, subkernel
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@partial(subkernel, fastmath=FAST_SUMS)
+@partial(subkernel, **FLOATS)
 def _softmax(scores: Floats) -> None:
     """In place, over one head's keys."""
     highest = scores[0]
@@ -34,7 +34,7 @@ def _softmax(scores: Floats) -> None:
         scores[t] /= total
 
 
-@partial(subkernel, fastmath=FAST_SUMS)
+@partial(subkernel, **FLOATS)
 def _attend(q: Floats, keys: Floats, values: Floats, rows: Ints, heads: int, out: Floats) -> None:
     """softmax(q k / sqrt(d_head)) v of each head, over keys[t, rows[t]], t = 0, 1, ..."""
     size = q.shape[0] // heads
@@ -58,7 +58,7 @@ def _attend(q: Floats, keys: Floats, values: Floats, rows: Ints, heads: int, out
                 out[d] += weight * value[d]
 
 
-@partial(kernel, fastmath=FAST_SUMS, parallel=True)
+@partial(kernel, parallel=True, **FLOATS)
 def attend_to_target(
     q: Floats, keys: Floats, values: Floats, ancestors: Ints, heads: int, out: Floats
 ) -> None:
@@ -67,7 +67,7 @@ def attend_to_target(
         _attend(q[row], keys, values, ancestors[row], heads, out[row])
 
 
-@partial(kernel, fastmath=FAST_SUMS, parallel=True)
+@partial(kernel, parallel=True, **FLOATS)
 def attend_to_source(
     q: Floats,
     keys: Floats,

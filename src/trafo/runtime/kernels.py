@@ -21,9 +21,12 @@ from trafo.runtime.console import say
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-FAST_SUMS = {"reassoc", "contract", "nsz"}
-"""`fastmath` for sums in any order and fused multiply-add, without which no sum runs in vector
-registers; but NaN stays NaN"""
+FLOATS: dict[str, Any] = {
+    "fastmath": {"reassoc", "contract", "nsz"},
+    "error_model": "numpy",
+}
+"""Options for arithmetic in floats: sums in any order, fused multiply-add, and infinity when
+dividing by zero. Without them loops do not run in vector registers. NaN stays NaN."""
 
 # Not every threading layer of numba is thread-safe.
 _ONE_AT_A_TIME = Lock()

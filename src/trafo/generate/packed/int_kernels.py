@@ -5,7 +5,6 @@ magnitude / the largest number with which no sum can overflow int32. That is 32,
 up to 516 columns, 4,128 for 4,096 columns: the weights, which have 127 steps, lose far more.
 """
 
-import math
 from functools import partial
 
 import numpy as np
@@ -13,8 +12,8 @@ from numba import prange
 from numpy.typing import NDArray
 
 from trafo.generate.packed.int_tiles import int_tile_1, int_tile_2, int_tile_4, int_tile_6
-from trafo.generate.packed.tiles import LANES
-from trafo.runtime.kernels import FAST_SUMS, kernel, subkernel
+from trafo.generate.packed.tiles import LANES, bits_of_float, float_of_bits
+from trafo.runtime.kernels import FLOATS, kernel, subkernel
 
 Floats = NDArray[np.float32]
 Int8s = NDArray[np.int8]
@@ -24,26 +23,37 @@ _WEIGHTS = 127
 """largest magnitude of int8 weights"""
 
 
-@partial(subkernel, fastmath=FAST_SUMS)
+@partial(subkernel, **FLOATS)
+def _largest_magnitude(row: Floats) -> np.float32:
+    """At least 1e-30; not a number if any of them is not.
+
+    The bits of positive floats are in the order of the floats, NaN last, and the highest integer is
+    found in vector registers.
+    """
+    highest = bits_of_float(np.float32(1e-30))
+    for k in range(row.shape[0]):
+        highest = max(highest, bits_of_float(abs(row[k])))
+    largest: np.float32 = float_of_bits(highest)
+    return largest
+
+
+@partial(subkernel, **FLOATS)
 def _round_rows(x: Floats, small: Int16s, scales: Floats) -> None:
     """x = small * scales, up to scales / 2."""
     depth = x.shape[1]
     most = min(32767, (2**31 - 1) // (_WEIGHTS * depth))
     for b in range(x.shape[0]):
         row, rounded = x[b], small[b]
-        highest, nothing = np.float32(1e-30), np.float32(0)
-        for k in range(depth):
-            highest = max(highest, abs(row[k]))
-            nothing += row[k] * np.float32(0)  # NaN if any of them is NaN or infinite
+        highest = _largest_magnitude(row)
         factor = np.float32(most) / highest
         for k in range(depth):
-            rounded[k] = np.int16(math.floor(row[k] * factor + np.float32(0.5)))
+            rounded[k] = np.int16(np.int32(np.floor(row[k] * factor + np.float32(0.5))))
         for k in range(depth, small.shape[1]):
             rounded[k] = 0
-        scales[b] = highest / np.float32(most) + nothing
+        scales[b] = highest / np.float32(most) + np.float32(0) * highest
 
 
-@partial(subkernel, fastmath=FAST_SUMS)
+@partial(subkernel, **FLOATS)
 def _panel_product(
     small: Int16s, panels: Int8s, row_scales: Floats, scales: Floats, p: np.int64, out: Floats
 ) -> None:
@@ -72,7 +82,7 @@ def _panel_product(
             out[b, o] *= row_scales[b] * scales[o]
 
 
-@partial(kernel, fastmath=FAST_SUMS, parallel=True)
+@partial(kernel, parallel=True, **FLOATS)
 def int8_products(x: Floats, panels: Int8s, scales: Floats, out: Floats) -> None:
     """out = x W^T; W is int8 in panels (columns / LANES, depth / 2, LANES, 2) times `scales`."""
     small = np.empty((x.shape[0], 2 * panels.shape[1]), np.int16)

@@ -12,14 +12,14 @@ from numba import prange
 from numpy.typing import NDArray
 
 from trafo.generate.packed.tiles import LANES, float_of_bits, tile_1, tile_2, tile_4, tile_6
-from trafo.runtime.kernels import FAST_SUMS, kernel, subkernel
+from trafo.runtime.kernels import FLOATS, kernel, subkernel
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
-_kernel = partial(kernel, fastmath=FAST_SUMS)
-_parallel_kernel = partial(kernel, fastmath=FAST_SUMS, parallel=True)
-_subkernel = partial(subkernel, fastmath=FAST_SUMS)
+_kernel = partial(kernel, **FLOATS)
+_parallel_kernel = partial(kernel, parallel=True, **FLOATS)
+_subkernel = partial(subkernel, **FLOATS)
 
 
 @_subkernel
@@ -134,7 +134,7 @@ def store(
 def _exp(x: np.float32) -> np.float32:
     """e^x for x <= 0, by a polynomial that runs in vector registers; relative error 2e-7."""
     x = np.float32(-87.0) if x < np.float32(-87.0) else x  # this way round, NaN stays NaN
-    whole = np.float32(math.floor(x * np.float32(1.4426950408889634) + np.float32(0.5)))
+    whole = np.floor(x * np.float32(1.4426950408889634) + np.float32(0.5))
     # ln 2 in two parts: the first is exact in few bits, so the difference loses nothing.
     r = x - whole * np.float32(0.693359375) + whole * np.float32(2.12194440e-4)
     p = np.float32(1 / 5040)

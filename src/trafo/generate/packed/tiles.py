@@ -112,3 +112,13 @@ def float_of_bits(context, bits):
         return builder.bitcast(args[0], _F32)
 
     return types.float32(types.int32), generate
+
+
+@intrinsic
+def bits_of_float(context, number):
+    """The 32 bits of a float32."""
+
+    def generate(context, builder, signature, args):
+        return builder.bitcast(args[0], _I32)
+
+    return types.int32(types.float32), generate
