@@ -6,20 +6,19 @@ The beams of a sentence read the same keys of its source.
 """
 
 import math
-from functools import partial
 
 import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from trafo.runtime.kernels import FLOATS, kernel, subkernel
+from trafo.runtime.kernels import float_subkernel, kernel, parallel_kernel
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@partial(subkernel, **FLOATS)
+@float_subkernel
 def _softmax(scores: Floats) -> None:
     """In place, over one head's keys."""
     highest = scores[0]
@@ -34,7 +33,7 @@ def _softmax(scores: Floats) -> None:
         scores[t] /= total
 
 
-@partial(subkernel, **FLOATS)
+@float_subkernel
 def _attend(q: Floats, keys: Floats, values: Floats, rows: Ints, heads: int, out: Floats) -> None:
     """softmax(q k / sqrt(d_head)) v of each head, over keys[t, rows[t]], t = 0, 1, ..."""
     size = q.shape[0] // heads
@@ -58,7 +57,7 @@ def _attend(q: Floats, keys: Floats, values: Floats, rows: Ints, heads: int, out
                 out[d] += weight * value[d]
 
 
-@partial(kernel, parallel=True, **FLOATS)
+@parallel_kernel
 def attend_to_target(
     q: Floats, keys: Floats, values: Floats, ancestors: Ints, heads: int, out: Floats
 ) -> None:
@@ -67,7 +66,7 @@ def attend_to_target(
         _attend(q[row], keys, values, ancestors[row], heads, out[row])
 
 
-@partial(kernel, parallel=True, **FLOATS)
+@parallel_kernel
 def attend_to_source(
     q: Floats,
     keys: Floats,

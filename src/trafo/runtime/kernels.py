@@ -21,7 +21,7 @@ from trafo.runtime.console import say
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-FLOATS: dict[str, Any] = {
+_FLOATS: dict[str, Any] = {
     "fastmath": {"reassoc", "contract", "nsz"},
     "error_model": "numpy",
 }
@@ -48,6 +48,21 @@ def subkernel(function: Function, **options: Any) -> Function:
     """A function that only kernels call: compiled into them, and cached with them."""
     made: Function = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)(function)
     return made
+
+
+def float_kernel(function: Function) -> Function:
+    """A kernel that computes with floats."""
+    return kernel(function, **_FLOATS)
+
+
+def parallel_kernel(function: Function) -> Function:
+    """A kernel that computes with floats, in several threads."""
+    return kernel(function, parallel=True, **_FLOATS)
+
+
+def float_subkernel(function: Function) -> Function:
+    """A subkernel that computes with floats."""
+    return subkernel(function, **_FLOATS)
 
 
 @contextmanager

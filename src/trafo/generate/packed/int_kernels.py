@@ -5,15 +5,13 @@ magnitude / the largest number with which no sum can overflow int32. That is 32,
 up to 516 columns, 4,128 for 4,096 columns: the weights, which have 127 steps, lose far more.
 """
 
-from functools import partial
-
 import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
 from trafo.generate.packed.int_tiles import int_tile_1, int_tile_2, int_tile_4, int_tile_6
 from trafo.generate.packed.tiles import LANES, bits_of_float, float_of_bits
-from trafo.runtime.kernels import FLOATS, kernel, subkernel
+from trafo.runtime.kernels import float_subkernel, parallel_kernel
 
 Floats = NDArray[np.float32]
 Int8s = NDArray[np.int8]
@@ -23,7 +21,7 @@ _WEIGHTS = 127
 """largest magnitude of int8 weights"""
 
 
-@partial(subkernel, **FLOATS)
+@float_subkernel
 def _largest_magnitude(row: Floats) -> np.float32:
     """At least 1e-30; not a number if any of them is not.
 
@@ -37,14 +35,14 @@ def _largest_magnitude(row: Floats) -> np.float32:
     return largest
 
 
-@partial(subkernel, **FLOATS)
+@float_subkernel
 def _round_rows(x: Floats, small: Int16s, scales: Floats) -> None:
     """x = small * scales, up to scales / 2."""
-    depth = x.shape[1]
+    depth = min(x.shape[1], small.shape[1])
     most = min(32767, (2**31 - 1) // (_WEIGHTS * depth))
     for b in range(x.shape[0]):
         row, rounded = x[b], small[b]
-        highest = _largest_magnitude(row)
+        highest = _largest_magnitude(row[:depth])
         factor = np.float32(most) / highest
         for k in range(depth):
             rounded[k] = np.int16(np.int32(np.floor(row[k] * factor + np.float32(0.5))))
@@ -53,7 +51,7 @@ def _round_rows(x: Floats, small: Int16s, scales: Floats) -> None:
         scales[b] = highest / np.float32(most) + np.float32(0) * highest
 
 
-@partial(subkernel, **FLOATS)
+@float_subkernel
 def _panel_product(
     small: Int16s, panels: Int8s, row_scales: Floats, scales: Floats, p: np.int64, out: Floats
 ) -> None:
@@ -82,7 +80,7 @@ def _panel_product(
             out[b, o] *= row_scales[b] * scales[o]
 
 
-@partial(kernel, parallel=True, **FLOATS)
+@parallel_kernel
 def int8_products(x: Floats, panels: Int8s, scales: Floats, out: Floats) -> None:
     """out = x W^T; W is int8 in panels (columns / LANES, depth / 2, LANES, 2) times `scales`."""
     small = np.empty((x.shape[0], 2 * panels.shape[1]), np.int16)

@@ -5,24 +5,19 @@ No kernel mixes rows, and none lets the number of rows change the order of a sum
 """
 
 import math
-from functools import partial
 
 import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
 from trafo.generate.packed.tiles import LANES, float_of_bits, tile_1, tile_2, tile_4, tile_6
-from trafo.runtime.kernels import FLOATS, kernel, subkernel
+from trafo.runtime.kernels import float_kernel, float_subkernel, parallel_kernel
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
-_kernel = partial(kernel, **FLOATS)
-_parallel_kernel = partial(kernel, parallel=True, **FLOATS)
-_subkernel = partial(subkernel, **FLOATS)
 
-
-@_subkernel
+@float_subkernel
 def _panel_product(x: Floats, panels: Floats, p: np.int64, out: Floats) -> None:
     """All rows of x times one panel, which stays in the processor's cache meanwhile."""
     num_rows, x_stride, out_stride = x.shape[0], x.shape[1], out.shape[1]
@@ -46,14 +41,14 @@ def _panel_product(x: Floats, panels: Floats, p: np.int64, out: Floats) -> None:
             b += 1
 
 
-@_parallel_kernel
+@parallel_kernel
 def products(x: Floats, panels: Floats, out: Floats) -> None:
     """out = x W^T; W lies in panels (columns / LANES, depth, LANES)."""
     for p in prange(panels.shape[0]):
         _panel_product(x, panels, np.int64(p), out)
 
 
-@_subkernel
+@float_subkernel
 def _dot(a: Floats, b: Floats) -> np.float32:
     total = np.float32(0)
     for k in range(a.shape[0]):
@@ -61,21 +56,21 @@ def _dot(a: Floats, b: Floats) -> np.float32:
     return total
 
 
-@_subkernel
+@float_subkernel
 def _rms_norm_row(x: Floats, gain: Floats, eps: float, out: Floats) -> None:
     scale = np.float32(1.0 / math.sqrt(_dot(x, x) / x.shape[0] + eps))
     for k in range(x.shape[0]):
         out[k] = x[k] * scale * gain[k]
 
 
-@_kernel
+@float_kernel
 def rms_norm(x: Floats, gain: Floats, eps: float, out: Floats) -> None:
     """x / sqrt(mean(x^2) + eps) * gain."""
     for b in range(x.shape[0]):
         _rms_norm_row(x[b], gain, eps, out[b])
 
 
-@_kernel
+@float_kernel
 def layer_norm(x: Floats, gain: Floats, shift: Floats, eps: float, out: Floats) -> None:
     """(x - mean(x)) / sqrt(var(x) + eps) * gain + shift."""
     for b in range(x.shape[0]):
@@ -90,7 +85,7 @@ def layer_norm(x: Floats, gain: Floats, shift: Floats, eps: float, out: Floats) 
             out[b, k] = out[b, k] * scale * gain[k] + shift[k]
 
 
-@_kernel
+@float_kernel
 def normalize_heads(x: Floats, first: int, num_heads: int, gain: Floats, eps: float) -> None:
     """RMSNorm of each head, in place; the heads begin at column `first`."""
     size = gain.shape[0]
@@ -100,7 +95,7 @@ def normalize_heads(x: Floats, first: int, num_heads: int, gain: Floats, eps: fl
             _rms_norm_row(head, gain, eps, head)
 
 
-@_kernel
+@float_kernel
 def rotate(x: Floats, num_heads: int, cos: Floats, sin: Floats, positions: Ints) -> None:
     """RoPE: rotate the adjacent pairs of the first heads by the row's position, in place."""
     half = cos.shape[1]
@@ -114,14 +109,20 @@ def rotate(x: Floats, num_heads: int, cos: Floats, sin: Floats, positions: Ints)
                 head[2 * k + 1] = a * s[k] + z * c[k]
 
 
-@_kernel
+@float_kernel
 def store(
-    qkv: Floats, num_heads: int, keys: Floats, values: Floats, blocks: Ints, offsets: Ints
+    qkv: Floats,
+    num_heads: int,
+    keys: Floats,
+    values: Floats,
+    tables: Ints,
+    rows: Ints,
+    positions: Ints,
 ) -> None:
     """Put each token's keys and values into its place in the cache."""
     kv_heads, d_head = keys.shape[1], keys.shape[2]
     for b in range(qkv.shape[0]):
-        block, offset = blocks[b], offsets[b]
+        block, offset = tables[rows[b], positions[b] // LANES], positions[b] % LANES
         for h in range(kv_heads):
             k_at = (num_heads + h) * d_head
             v_at = (num_heads + kv_heads + h) * d_head
@@ -130,7 +131,7 @@ def store(
                 values[block, h, offset, d] = qkv[b, v_at + d]
 
 
-@_subkernel
+@float_subkernel
 def _exp(x: np.float32) -> np.float32:
     """e^x for x <= 0, by a polynomial that runs in vector registers; relative error 2e-7."""
     x = np.float32(-87.0) if x < np.float32(-87.0) else x  # this way round, NaN stays NaN
@@ -146,23 +147,64 @@ def _exp(x: np.float32) -> np.float32:
     p = p * r + np.float32(1.0)
     p = p * r + np.float32(1.0)
     power: np.float32 = float_of_bits(np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)))
-    return p * power
+    result: np.float32 = p * power
+    return result
 
 
-@_kernel
-def silu_gate(x: Floats, out: Floats) -> None:
-    """SiLU(gate) * value; a row of x is all gates, then all values."""
+@float_subkernel
+def _sigmoid(x: np.float32) -> np.float32:
+    small = _exp(-abs(x))  # sigmoid(-|x|) = e^-|x| / (1 + e^-|x|): never overflows
+    return (np.float32(1) if x >= 0 else small) / (np.float32(1) + small)
+
+
+@float_subkernel
+def _normal(x: np.float32) -> np.float32:
+    """The normal distribution function, from erfc by Abramowitz and Stegun, 7.1.26."""
+    a = abs(x) * np.float32(0.7071067811865476)
+    t = np.float32(1) / (np.float32(1) + np.float32(0.3275911) * a)
+    p = np.float32(1.061405429)
+    p = p * t - np.float32(1.453152027)
+    p = p * t + np.float32(1.421413741)
+    p = p * t - np.float32(0.284496736)
+    p = p * t + np.float32(0.254829592)
+    small = np.float32(0.5) * p * t * _exp(-a * a)
+    return np.float32(1) - small if x >= 0 else small
+
+
+SWIGLU = "swiglu"
+ACTIVATIONS = (SWIGLU, "relu", "relu2", "silu", "gelu", "gelu_tanh")
+_SWIGLU, _RELU, _RELU2, _SILU, _GELU, _GELU_TANH = range(len(ACTIVATIONS))
+
+
+@float_kernel
+def activate(x: Floats, activation: int, out: Floats) -> None:
+    """One of `ACTIVATIONS`. For SwiGLU, a row of x is all gates, then all values."""
     size = out.shape[1]
-    for b in range(x.shape[0]):
-        gates, rest, row = x[b, :size], x[b, size : 2 * size], out[b]
-        for k in range(size):
-            gate = gates[k]
-            small = _exp(-abs(gate))  # sigmoid(-|g|) = e^-|g| / (1 + e^-|g|): never overflows
-            share = (np.float32(1) if gate >= 0 else small) / (np.float32(1) + small)
-            row[k] = gate * share * rest[k]
+    for b in range(out.shape[0]):
+        row, to = x[b, :size], out[b]
+        if activation == _SWIGLU:
+            values = x[b, size : 2 * size]
+            for k in range(size):
+                to[k] = row[k] * _sigmoid(row[k]) * values[k]
+        elif activation == _RELU:
+            for k in range(size):
+                to[k] = np.float32(0) if row[k] <= 0 else row[k]
+        elif activation == _RELU2:
+            for k in range(size):
+                to[k] = np.float32(0) if row[k] <= 0 else row[k] * row[k]
+        elif activation == _SILU:
+            for k in range(size):
+                to[k] = row[k] * _sigmoid(row[k])
+        elif activation == _GELU:
+            for k in range(size):
+                to[k] = row[k] * _normal(row[k])
+        else:
+            for k in range(size):
+                cubic = row[k] + np.float32(0.044715) * row[k] * row[k] * row[k]
+                to[k] = row[k] * _sigmoid(np.float32(1.5957691216057308) * cubic)
 
 
-@_subkernel
+@float_subkernel
 def _softmax(scores: Floats, start: int, stop: int) -> None:
     """In place, over scores[start:stop]."""
     highest = np.float32(-np.inf)
@@ -176,7 +218,7 @@ def _softmax(scores: Floats, start: int, stop: int) -> None:
         scores[t] /= total
 
 
-@_parallel_kernel
+@parallel_kernel
 def attend(
     qkv: Floats,
     num_heads: int,
@@ -199,7 +241,7 @@ def attend(
         _attend_one(qkv, num_heads, keys, values, tables, rows, positions, window, out, b, h)
 
 
-@_subkernel
+@float_subkernel
 def _attend_one(
     qkv: Floats,
     num_heads: int,
@@ -235,7 +277,7 @@ def _attend_one(
         _mean_values(scores, start, stop, values, table, h, part, mean)
 
 
-@_subkernel
+@float_subkernel
 def _mean_values(
     shares: Floats,
     start: int,

@@ -7,19 +7,17 @@ into reading memory; its products are integers (`int_kernels.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int8
 from torch import Tensor
 
-from trafo.generate.engine.scheduler import Weights
-from trafo.generate.packed import int_kernels, kernels
+from trafo.generate.engine.scheduler import Weights as Kind
 from trafo.generate.packed.kernels import Floats
+from trafo.generate.packed.layers import Linear
 from trafo.generate.packed.tiles import LANES
-
-Rows = Callable[[Floats], Floats]
 
 
 def quantize(
@@ -30,46 +28,36 @@ def quantize(
     return (weight / scales[:, None]).round().to(torch.int8), scales
 
 
-def linear(weights: list[Tensor], biases: list[Tensor | None], kind: Weights) -> Rows:
-    """x -> x W^T + b, for the rows of several matrices below each other.
-
-    The result may be wider than that, whole panels.
-    """
-    matrix = torch.cat([weight.detach() for weight in weights])
-    shift = _bias(weights, biases)
-    product = _int8_product(matrix) if kind == "int8" else _product(matrix)
-    if shift is None:
-        return product
-
-    def apply(x: Floats) -> Floats:
-        out = product(x)
-        out += shift
-        return out
-
-    return apply
+Part = tuple[Tensor, Tensor | None]
+"""weight and bias"""
 
 
-def _product(matrix: Tensor) -> Rows:
-    panels = _panels(matrix.numpy())
+def pack_linear(layers: Sequence[Sequence[Part]], kind: Kind) -> Linear:
+    """The same linear map of every layer; each has the rows of one or more matrices in it."""
+    has_bias = any(bias is not None for _, bias in layers[0])
+    matrices = (torch.cat([weight.detach() for weight, _ in layer]) for layer in layers)
+    floats, ints, scales = _NO_FLOATS, _NO_INTS, _NO_ROWS
+    if kind == "int8":
+        small = [quantize(matrix) for matrix in matrices]
+        ints = _stack([_paired_panels(matrix.numpy()) for matrix, _ in small])
+        scales = _stack([_padded(scale.numpy()) for _, scale in small])
+    else:
+        floats = _stack([_panels(matrix.numpy()) for matrix in matrices])
+    bias = _stack([_bias(layer) for layer in layers]) if has_bias else _NO_ROWS
+    return Linear(floats, ints, scales, bias)
 
-    def apply(x: Floats) -> Floats:
-        out = np.empty((len(x), len(panels) * LANES), np.float32)
-        kernels.products(x, panels, out)
-        return out
 
-    return apply
+_NO_FLOATS = np.empty((0, 0, 0, LANES), np.float32)
+_NO_INTS = np.empty((0, 0, 0, LANES, 2), np.int8)
+_NO_ROWS = np.empty((0, 0), np.float32)
 
 
-def _int8_product(matrix: Tensor) -> Rows:
-    small, scales = quantize(matrix)
-    panels, row_scales = _paired_panels(small.numpy()), _padded(scales.numpy())
-
-    def apply(x: Floats) -> Floats:
-        out = np.empty((len(x), len(panels) * LANES), np.float32)
-        int_kernels.int8_products(x, panels, row_scales, out)
-        return out
-
-    return apply
+def _stack(layers: list[np.ndarray]) -> np.ndarray:
+    """One array of all, freeing each as it is copied."""
+    every = np.empty((len(layers), *layers[0].shape), layers[0].dtype)
+    for place in reversed(range(len(layers))):
+        every[place] = layers.pop()
+    return every
 
 
 def _panels(matrix: np.ndarray) -> np.ndarray:
@@ -92,11 +80,9 @@ def _padded(rows: np.ndarray) -> np.ndarray:
     return np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)])
 
 
-def _bias(weights: list[Tensor], biases: list[Tensor | None]) -> Floats | None:
-    if all(bias is None for bias in biases):
-        return None
+def _bias(layer: Sequence[Part]) -> Floats:
     parts = [
         np.zeros(len(weight), np.float32) if bias is None else bias.detach().numpy()
-        for weight, bias in zip(weights, biases, strict=True)
+        for weight, bias in layer
     ]
     return _padded(np.concatenate(parts))

@@ -1,0 +1,182 @@
+"""The layers of a model on rows of tokens, in one compiled call: no Python between the products.
+
+The weights of all layers lie in one array for each kind. What a model does not have (a bias, a
+norm, positions) is an array without numbers, so that one compiled function serves every model.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trafo.generate.packed import kernels
+from trafo.generate.packed.int_kernels import int8_products
+from trafo.generate.packed.kernels import Floats, Ints
+from trafo.generate.packed.tiles import LANES
+from trafo.runtime.kernels import float_kernel, float_subkernel
+
+PLACEMENTS = ("none", "pre", "post")
+_PRE, _POST = PLACEMENTS.index("pre"), PLACEMENTS.index("post")
+
+
+class Linear(NamedTuple):
+    """x W^T + b in every layer: float32, or int8 with a scale for each output."""
+
+    floats: Floats
+    """(layers, out / LANES, in, LANES)"""
+    ints: NDArray[np.int8]
+    """(layers, out / LANES, in / 2, LANES, 2)"""
+    scales: Floats
+    """(layers, out)"""
+    bias: Floats
+    """(layers, out)"""
+
+
+class Norm(NamedTuple):
+    """RMSNorm, or with a shift LayerNorm; gain and shift (layers, in)."""
+
+    gain: Floats
+    shift: Floats
+    eps: float
+
+
+class Attention(NamedTuple):
+    """Queries, keys and values below each other."""
+
+    qkv: Linear
+    output: Linear
+    q_norm: Norm
+    k_norm: Norm
+    cos: Floats
+    """(positions, d_head / 2)"""
+    sin: Floats
+    num_heads: int
+    window: int
+    """0: none"""
+
+
+class FeedForward(NamedTuple):
+    """SwiGLU has gates and values below each other in `up`."""
+
+    up: Linear
+    down: Linear
+    activation: int
+    """place in `kernels.ACTIVATIONS`"""
+    size: int
+
+
+class Weights(NamedTuple):
+    """Everything that the step of a model reads."""
+
+    embeddings: Floats
+    embedding_norm: Norm
+    positions: Floats
+    attention: Attention
+    feed_forward: FeedForward
+    norms: tuple[Norm, Norm]
+    placement: int
+    """place in `PLACEMENTS`"""
+    final_norm: Norm
+    head: Linear
+
+
+class Places(NamedTuple):
+    """Which token of which sequence a row is, and the blocks of the cache of each sequence."""
+
+    positions: Ints
+    rows: Ints
+    tables: Ints
+
+
+@float_kernel
+def forward(
+    weights: Weights, ids: Ints, places: Places, wanted: Ints, keys: Floats, values: Floats
+) -> Floats:
+    """Logits of the wanted rows; keys and values of all rows go into the cache."""
+    x = _norm(weights.embeddings[ids], weights.embedding_norm, 0)
+    if weights.positions.shape[0]:
+        x = x + weights.positions[places.positions]
+    for layer in range(keys.shape[0]):
+        x = _block(x, weights, layer, places, keys[layer], values[layer])
+    return _linear(_norm(x[wanted], weights.final_norm, 0), weights.head, 0)
+
+
+@float_subkernel
+def _block(
+    x: Floats, weights: Weights, layer: int, places: Places, keys: Floats, values: Floats
+) -> Floats:
+    before, after = weights.norms
+    placement = weights.placement
+    h = _norm(x, before, layer) if placement == _PRE else x
+    x = _add(x, _attention(h, weights.attention, layer, places, keys, values))
+    x = _norm(x, before, layer) if placement == _POST else x
+    h = _norm(x, after, layer) if placement == _PRE else x
+    x = _add(x, _feed_forward(h, weights.feed_forward, layer))
+    return _norm(x, after, layer) if placement == _POST else x
+
+
+@float_subkernel
+def _attention(
+    x: Floats, attention: Attention, layer: int, places: Places, keys: Floats, values: Floats
+) -> Floats:
+    num_heads, kv_heads, d_head = attention.num_heads, keys.shape[1], keys.shape[2]
+    qkv = _linear(x, attention.qkv, layer)
+    q_norm, k_norm = attention.q_norm, attention.k_norm
+    if q_norm.gain.shape[0]:
+        kernels.normalize_heads(qkv, 0, num_heads, q_norm.gain[layer], q_norm.eps)
+    if k_norm.gain.shape[0]:
+        first = num_heads * d_head
+        kernels.normalize_heads(qkv, first, kv_heads, k_norm.gain[layer], k_norm.eps)
+    positions, rows, tables = places
+    if attention.cos.shape[0]:
+        kernels.rotate(qkv, num_heads + kv_heads, attention.cos, attention.sin, positions)
+    kernels.store(qkv, num_heads, keys, values, tables, rows, positions)
+    out = np.empty((x.shape[0], num_heads * d_head), np.float32)
+    window = attention.window
+    kernels.attend(qkv, num_heads, keys, values, tables, rows, positions, window, out)
+    return _linear(out, attention.output, layer)
+
+
+@float_subkernel
+def _feed_forward(x: Floats, feed_forward: FeedForward, layer: int) -> Floats:
+    up = _linear(x, feed_forward.up, layer)
+    inner = np.empty((x.shape[0], feed_forward.size), np.float32)
+    kernels.activate(up, feed_forward.activation, inner)
+    return _linear(inner, feed_forward.down, layer)
+
+
+@float_subkernel
+def _linear(x: Floats, linear: Linear, layer: int) -> Floats:
+    """The result may be wider than the matrix, whole panels."""
+    num_panels = max(linear.floats.shape[1], linear.ints.shape[1])
+    out = np.empty((x.shape[0], num_panels * LANES), np.float32)
+    if linear.scales.shape[0]:
+        int8_products(x, linear.ints[layer], linear.scales[layer], out)
+    else:
+        kernels.products(x, linear.floats[layer], out)
+    if linear.bias.shape[0]:
+        for b in range(x.shape[0]):
+            out[b] += linear.bias[layer]
+    return out
+
+
+@float_subkernel
+def _norm(x: Floats, norm: Norm, layer: int) -> Floats:
+    if not norm.gain.shape[0]:
+        return x
+    out = np.empty_like(x)
+    if norm.shift.shape[0]:
+        kernels.layer_norm(x, norm.gain[layer], norm.shift[layer], norm.eps, out)
+    else:
+        kernels.rms_norm(x, norm.gain[layer], norm.eps, out)
+    return out
+
+
+@float_subkernel
+def _add(x: Floats, wide: Floats) -> Floats:
+    """x + wide, whose last columns are not needed."""
+    out = np.empty_like(x)
+    for b in range(x.shape[0]):
+        for k in range(x.shape[1]):
+            out[b, k] = x[b, k] + wide[b, k]
+    return out
