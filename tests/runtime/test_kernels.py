@@ -1,6 +1,8 @@
 """Compiled kernels: what numba keeps on disk follows every file of their folder."""
 
 import importlib
+import os
+import subprocess
 import sys
 
 import numba
@@ -53,3 +55,19 @@ def test_threads_of_kernels():
         assert numba.get_num_threads() == 1
     with kernel_threads(10_000):
         assert numba.get_num_threads() == numba.config.NUMBA_NUM_THREADS
+
+
+def test_kernels_leave_the_number_of_torch_threads_alone() -> None:
+    """In a process of its own: numba starts its threads once."""
+    script = """
+import numba, torch
+from trafo.runtime.kernels import kernel_threads
+torch.set_num_threads(1)
+assert torch.get_num_threads() == 1  # from now on torch asks OpenMP
+with kernel_threads(2):
+    assert numba.get_num_threads() == 2
+assert torch.get_num_threads() == 1, torch.get_num_threads()
+"""
+    subprocess.run(
+        [sys.executable, "-c", script], check=True, env=os.environ | {"NUMBA_NUM_THREADS": "2"}
+    )

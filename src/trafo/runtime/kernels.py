@@ -18,6 +18,7 @@ import numba
 from numba.core import event
 
 from trafo.runtime.console import say
+from trafo.runtime.short_thread import in_short_thread
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -69,8 +70,19 @@ def float_subkernel(function: Function) -> Function:
 def kernel_threads(number: int) -> Iterator[None]:
     """Parallel kernels in the block use `number` threads; no other thread runs any meanwhile."""
     with _ONE_AT_A_TIME:
+        _launch()
         numba.set_num_threads(min(number, numba.config.NUMBA_NUM_THREADS))
         yield
+
+
+@cache
+def _launch() -> None:
+    """Start numba's threads.
+
+    It sets OpenMP's number of threads to that of the cores, for the thread that asks first, and
+    torch takes its own number from there. So a thread that computes nothing else asks.
+    """
+    in_short_thread(numba.get_num_threads)
 
 
 @cache
