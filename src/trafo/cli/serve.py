@@ -9,8 +9,8 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from trafo.cli.tokenizer.arguments import OptionalInt, OptionalString, Strings
-from trafo.errors import InputError, MissingPackageError
+from trafo.cli.tokenizer.arguments import OptionalInt, OptionalString, Strings, Threads
+from trafo.errors import InputError, MissingPackageError, require_at_least
 from trafo.serve.config import ServeConfig
 
 RunPaths = Annotated[
@@ -34,11 +34,19 @@ class Options(ServeConfig):
     """maximum tokens of a prompt; None: the model's context length"""
     requests_per_minute: OptionalInt = None
     """rate limit: requests per minute for each key (without keys: each address); None: no limit"""
+    threads: Threads = None
+    """CPU threads, a short form of --engine.threads"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(1, **{"--threads": self.threads})
 
     def config(self) -> ServeConfig:
         """The settings of the service alone."""
         config = ServeConfig(**{f.name: getattr(self, f.name) for f in fields(ServeConfig)})
-        return replace(config, api_key=config.api_key or os.environ.get(KEY_VARIABLE) or None)
+        engine = replace(config.engine, threads=self.threads or config.engine.threads)
+        key = config.api_key or os.environ.get(KEY_VARIABLE) or None
+        return replace(config, api_key=key, engine=engine)
 
 
 def run(options: Options) -> None:
