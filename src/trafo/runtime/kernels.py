@@ -101,7 +101,7 @@ class _Announcer(event.Listener):  # type: ignore[misc]
         module = compilation.data["dispatcher"].py_func.__module__
         if not self._said and module.startswith("trafo."):
             self._said = True
-            say("compiling kernels for this machine (only once, about ten seconds)")
+            say("compiling kernels for this machine (only once, ten to twenty seconds)")
 
     def on_end(self, compilation: Any) -> None:
         pass

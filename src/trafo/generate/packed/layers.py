@@ -16,6 +16,7 @@ from trafo.generate.packed.tiles import LANES
 from trafo.runtime.kernels import float_kernel, float_subkernel
 
 PLACEMENTS = ("none", "pre", "post")
+_ONLY = np.int64(0)  # a plain 0 is another type to numba, for which it would compile again
 _PRE, _POST = PLACEMENTS.index("pre"), PLACEMENTS.index("post")
 
 
@@ -93,12 +94,12 @@ def forward(
     weights: Weights, ids: Ints, places: Places, wanted: Ints, keys: Floats, values: Floats
 ) -> Floats:
     """Logits of the wanted rows; keys and values of all rows go into the cache."""
-    x = _norm(weights.embeddings[ids], weights.embedding_norm, 0)
+    x = _norm(_rows(weights.embeddings, ids), weights.embedding_norm, _ONLY)
     if weights.positions.shape[0]:
-        x = x + weights.positions[places.positions]
+        x = _add(x, _rows(weights.positions, places.positions))
     for layer in range(keys.shape[0]):
         x = _block(x, weights, layer, places, keys[layer], values[layer])
-    return _linear(_norm(x[wanted], weights.final_norm, 0), weights.head, 0)
+    return _linear(_norm(_rows(x, wanted), weights.final_norm, _ONLY), weights.head, _ONLY)
 
 
 @float_subkernel
@@ -123,7 +124,7 @@ def _attention(
     qkv = _linear(x, attention.qkv, layer)
     q_norm, k_norm = attention.q_norm, attention.k_norm
     if q_norm.gain.shape[0]:
-        kernels.normalize_heads(qkv, 0, num_heads, q_norm.gain[layer], q_norm.eps)
+        kernels.normalize_heads(qkv, _ONLY, num_heads, q_norm.gain[layer], q_norm.eps)
     if k_norm.gain.shape[0]:
         first = num_heads * d_head
         kernels.normalize_heads(qkv, first, kv_heads, k_norm.gain[layer], k_norm.eps)
@@ -156,7 +157,8 @@ def _linear(x: Floats, linear: Linear, layer: int) -> Floats:
         kernels.products(x, linear.floats[layer], out)
     if linear.bias.shape[0]:
         for b in range(x.shape[0]):
-            out[b] += linear.bias[layer]
+            for k in range(out.shape[1]):
+                out[b, k] += linear.bias[layer, k]
     return out
 
 
@@ -169,6 +171,15 @@ def _norm(x: Floats, norm: Norm, layer: int) -> Floats:
         kernels.layer_norm(x, norm.gain[layer], norm.shift[layer], norm.eps, out)
     else:
         kernels.rms_norm(x, norm.gain[layer], norm.eps, out)
+    return out
+
+
+@float_subkernel
+def _rows(table: Floats, rows: Ints) -> Floats:
+    out = np.empty((rows.shape[0], table.shape[1]), np.float32)
+    for b in range(rows.shape[0]):
+        for k in range(table.shape[1]):
+            out[b, k] = table[rows[b], k]
     return out
 
 
