@@ -4,7 +4,7 @@ The weights of all layers lie in one array for each kind. What a model does not 
 norm, positions) is an array without numbers, so that one compiled function serves every model.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from trafo.generate.packed.tiles import LANES
 from trafo.runtime.kernels import float_kernel, float_subkernel
 
 PLACEMENTS = ("none", "pre", "post")
-_ONLY = np.int64(0)  # a plain 0 is another type to numba, for which it would compile again
+_ONLY: Any = np.int64(0)  # a plain 0 is another type to numba: it would compile twice
 _PRE, _POST = PLACEMENTS.index("pre"), PLACEMENTS.index("post")
 
 
