@@ -9,27 +9,19 @@ optimizer, memory, speed; then measurement, which compares predictions with a re
 
 from trafo.account.account import Account, account
 from trafo.account.formula import training_flops
-from trafo.account.measurement import Measurement, Shape, measure
 from trafo.account.memory import Memory, largest_batch, memory
 from trafo.account.optimizer import Update, update
-from trafo.account.parts import MatrixProduct, Part
 from trafo.account.speed import Speed, speed
-from trafo.account.workload import Phase, Workload
+from trafo.account.workload import Workload
 
 __all__ = [
     "Account",
-    "MatrixProduct",
-    "Measurement",
     "Memory",
-    "Part",
-    "Phase",
-    "Shape",
     "Speed",
     "Update",
     "Workload",
     "account",
     "largest_batch",
-    "measure",
     "memory",
     "speed",
     "training_flops",

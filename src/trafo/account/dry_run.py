@@ -11,33 +11,67 @@ import inspect
 import math
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import wraps
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C._autograd import _get_sequence_nr
-from torch.nn import Module
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import Module, ModuleList
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from trafo.account.meta_run import run_on_meta
 from trafo.account.parts import MatrixProduct, Place, place_of
+from trafo.account.passes import generate, loss, prepare
+from trafo.account.workload import Workload
 
 _aten: Any = torch.ops.aten
 _HEAD = "lm_head"
 _ATTENTION = ("scores", "weighted mean")
 
 
-@dataclass(frozen=True)
-class Moment:
-    """The time in which a part runs forward or backward, and the most bytes alive in it."""
+def dry_run(model: Module, work: Workload, *, backward: bool = True) -> Recorder:
+    """Record a training step, perhaps without its backward pass, or a pass of generation."""
+    if not work.is_training:
+        return _dry_generation(model, work)
+    recorder = Recorder(model)
+    with AttentionOfCPU(), recorder:
+        with recorder.keeping():
+            total = loss(model, work)
+        if backward:
+            total.backward()  # type: ignore[no-untyped-call]
+    return recorder
 
-    place: Place
-    is_backward: bool
-    live_bytes: int
+
+def _dry_generation(model: Module, work: Workload) -> Recorder:
+    with torch.no_grad(), AttentionOfCPU():
+        with Recorder(model):
+            cache, source = prepare(model, work)
+        recorder = Recorder(model)
+        with recorder:
+            generate(model, work, cache, source)
+    # It belongs to the decoder, the last list of layers.
+    recorder.kept[Place(lists_of_layers(model)[-1], "cache")] = sum(_float_bytes(cache))
+    return recorder
+
+
+def lists_of_layers(model: Module) -> list[str]:
+    """Their names; "" stands for modules outside of them."""
+    return ["", *(name for name, part in model.named_children() if isinstance(part, ModuleList))]
+
+
+def _float_bytes(thing: Any) -> Iterator[int]:
+    """Of all tensors of floating-point numbers inside."""
+    if isinstance(thing, Tensor):
+        yield thing.nbytes if thing.is_floating_point() else 0
+    elif isinstance(thing, list | tuple):
+        for inner in thing:
+            yield from _float_bytes(inner)
+    elif hasattr(thing, "__dict__"):
+        yield from _float_bytes([*vars(thing).values()])
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -48,15 +82,20 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.products: Counter[tuple[Place, MatrixProduct]] = Counter()
         self.places: dict[str, Place] = {}
         """by the path of each module that did something, in order"""
-        self._most: dict[tuple[Place, bool], int] = {}
+        self.most_bytes: Counter[tuple[Place, bool]] = Counter()
+        """alive while a part runs, forward (False) or backward; in the order of these moments"""
+        self.kept: Counter[Place] = Counter()
+        """bytes kept after the forward pass: activations for the backward pass, or the KV cache"""
         self._live_bytes = 0
         self._running: list[str] = []
         self._paths: dict[int, str] = {}  # of what made each node of the graph
         self._last_path = _HEAD
         self._products_at: Counter[str] = Counter()
+        self._saved: list[tuple[Place, weakref.ref[Tensor]]] = []
         own = (*model.parameters(), *model.buffers())
-        self._known = weakref.WeakSet(tensor.untyped_storage() for tensor in own)
-        _announce_methods(model, self._running)
+        self._own = {tensor.untyped_storage() for tensor in own}
+        self._known = weakref.WeakSet(self._own)
+        self._announce_methods(model)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -78,17 +117,38 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in out if isinstance(out, tuple | list) else (out,):
             if isinstance(tensor, Tensor):
                 self._count(tensor)
-        self._note(place, node is not None)
+        when = (place, node is not None)
+        if self._live_bytes > self.most_bytes.get(when, -1):
+            self.most_bytes.pop(when, None)
+            self.most_bytes[when] = self._live_bytes
         return out
 
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Of what autograd saves inside, count at the end what is still there, each tensor once."""
+
+        def pack(tensor: Tensor) -> Tensor:
+            saved = tensor.detach()  # dies when the graph lets it go
+            self._saved.append((place_of(self._path), weakref.ref(saved)))
+            return saved
+
+        with saved_tensors_hooks(pack, lambda saved: saved):
+            yield
+        seen = set(self._own)
+        for place, reference in self._saved:
+            saved = reference()
+            if saved is not None and (storage := saved.untyped_storage()) not in seen:
+                seen.add(storage)
+                self.kept[place] += storage.nbytes()
+
     @property
-    def running(self) -> str:
-        """The path of the module that runs; outside of all modules it is the loss, on the head."""
+    def _path(self) -> str:
+        """Of the module that runs; outside of all modules it is the loss, on the head."""
         return self._running[-1] if self._running else _HEAD
 
     def _forward_path(self) -> str:
-        self._paths[_get_sequence_nr() - 1] = self.running
-        return self.running
+        self._paths[_get_sequence_nr() - 1] = self._path
+        return self._path
 
     def _path_of(self, node: Any) -> str:
         """What the node was made by; adding up a gradient belongs to what computed it."""
@@ -109,51 +169,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _free(self, num_bytes: int) -> None:
         self._live_bytes -= num_bytes
 
-    def _note(self, place: Place, is_backward: bool) -> None:
-        """Moments stand in the order in which they reach their most."""
-        when = (place, is_backward)
-        if self._live_bytes > self._most.get(when, -1):
-            self._most.pop(when, None)
-            self._most[when] = self._live_bytes
+    def _announce_methods(self, model: Module) -> None:
+        """While a method of a module runs, the module's path is the last of `_running`."""
+        for path, module in model.named_modules():
+            for name, _ in inspect.getmembers(type(module), inspect.isfunction):
+                if name == "forward" or not hasattr(Module, name):
+                    at = self._announced(_HEAD if (path, name) == ("", "logits") else path)
+                    setattr(module, name, at(getattr(module, name)))
 
-    @property
-    def moments(self) -> list[Moment]:
-        """One for each part and direction."""
-        return [Moment(*when, most) for when, most in self._most.items()]
-
-
-class KeptTensors(torch.autograd.graph.saved_tensors_hooks):
-    """What autograd keeps for the backward pass inside a `with` block, by module."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._kept: list[tuple[Place, weakref.ref[_Kept]]] = []
-        super().__init__(self._pack, lambda kept: kept.tensor)
-
-    def _pack(self, tensor: Tensor) -> _Kept:
-        kept = _Kept(tensor.detach())
-        self._kept.append((place_of(self._recorder.running), weakref.ref(kept)))
-        return kept
-
-    def count(self, model: Module) -> Counter[Place]:
-        """Bytes of what is still kept, the model's own tensors left out, each tensor once."""
-        seen = {id(t.untyped_storage()) for t in (*model.parameters(), *model.buffers())}
-        num_bytes: Counter[Place] = Counter()
-        for place, reference in self._kept:
-            kept = reference()
-            if kept is None or id(kept.storage) in seen:
-                continue
-            seen.add(id(kept.storage))
-            num_bytes[place] += kept.storage.nbytes()
-        return num_bytes
-
-
-class _Kept:
-    """Stands for a kept tensor in the graph: it dies when the graph lets the tensor go."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-        self.storage = tensor.untyped_storage()
+    @contextmanager
+    def _announced(self, path: str) -> Iterator[None]:
+        self._running.append(path)
+        try:
+            yield
+        finally:
+            self._running.pop()
 
 
 class AttentionOfCPU(TorchFunctionMode):
@@ -163,52 +193,25 @@ class AttentionOfCPU(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is not torch.nn.functional.scaled_dot_product_attention:
+        is_attention = func is torch.nn.functional.scaled_dot_product_attention
+        if not is_attention or not _is_flash(*args, **kwargs):
             return func(*args, **kwargs)
-        return _attention(*args, **kwargs)
+        q, mask = args[0], kwargs.get("attn_mask")
+        bias = None if mask is None else torch.empty_like(mask, dtype=q.dtype, device=q.device)
+        flash = _aten._scaled_dot_product_flash_attention_for_cpu
+        return flash(*args, is_causal=kwargs.get("is_causal", False), attn_mask=bias)[0]
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, **settings: Any) -> Tensor:
-    mask = settings.pop("attn_mask", None)
-    with _disable_current_modes():  # stand-ins of the same shapes, but on the CPU
-        alike: list[Any] = [torch.empty(x.shape[-1]).expand(x.shape) for x in (q, k, v)]
-        alike_mask = None if mask is None else torch.ones(mask.shape[-1]).bool().expand(mask.shape)
+def _is_flash(
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, **settings: Any
+) -> bool:
+    """What torch chooses on a CPU, asked with stand-ins of the same shapes."""
+    with _disable_current_modes():
+        alike = [torch.empty(x.shape[-1]).expand(x.shape) for x in (q, k, v)]
+        if attn_mask is not None:
+            settings["attn_mask"] = torch.ones(1).bool().expand(attn_mask.shape)
         choose: Any = torch._fused_sdp_choice
-        is_flash = choose(*alike, attn_mask=alike_mask, **settings)
-    if not is_flash:
-        fused: Any = torch.nn.functional.scaled_dot_product_attention
-        return fused(q, k, v, attn_mask=mask, **settings)  # type: ignore[no-any-return]
-    bias = None if mask is None else torch.empty_like(mask, dtype=q.dtype, device=q.device)
-    for name in ("enable_gqa", "scale"):
-        settings.pop(name, None)
-    flash = _aten._scaled_dot_product_flash_attention_for_cpu
-    return flash(q, k, v, **settings, attn_mask=bias)[0]  # type: ignore[no-any-return]
-
-
-def _announce_methods(model: Module, running: list[str]) -> None:
-    """Every method of every module puts the module's path on `running` while it runs."""
-
-    def announced(method: Callable[..., Any], path: str) -> Callable[..., Any]:
-        @wraps(method)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            running.append(path)
-            try:
-                return method(*args, **kwargs)
-            finally:
-                running.pop()
-
-        return run
-
-    for path, module in model.named_modules():
-        for name in _own_methods(module):
-            is_head = not path and name == "logits"
-            setattr(module, name, announced(getattr(module, name), _HEAD if is_head else path))
-
-
-def _own_methods(module: Module) -> list[str]:
-    """Those that torch's modules do not have, and `forward`."""
-    names = [name for name, _ in inspect.getmembers(type(module), inspect.isfunction)]
-    return [name for name in names if name == "forward" or not hasattr(Module, name)]
+        return bool(choose(*alike, **settings))
 
 
 def _products_of(
@@ -220,14 +223,13 @@ def _products_of(
     elif operation in (_aten.addmm, _aten.baddbmm, _aten.addmm_):
         yield _product(name, *args[1:3])
     elif operation is _aten._scaled_dot_product_flash_attention_for_cpu:
-        (*lead, queries, d_head), keys = args[0].shape, args[1].shape[-2]
-        gradients = 2 * args[0].requires_grad
-        shapes = (queries, d_head, keys), (queries, keys, d_head)
-        for each, shape in zip(_ATTENTION, shapes, strict=True):
-            yield MatrixProduct(each, *shape, gradients=gradients), math.prod(lead)
+        q, k, v = args[:3]
+        yield _product(_ATTENTION[0], q, k, p=k.shape[-2])
+        yield _product(_ATTENTION[1], q, v, n=k.shape[-2])
 
 
-def _product(name: str, a: Tensor, b: Tensor) -> tuple[MatrixProduct, int]:
+def _product(name: str, a: Tensor, b: Tensor, **sizes: int) -> tuple[MatrixProduct, int]:
+    """a b, or one with other sizes."""
+    sizes = {"m": a.shape[-2], "n": a.shape[-1], "p": b.shape[-1]} | sizes
     gradients = a.requires_grad + b.requires_grad
-    product = MatrixProduct(name, a.shape[-2], a.shape[-1], b.shape[-1], gradients=gradients)
-    return product, math.prod(a.shape[:-2])
+    return MatrixProduct(name, **sizes, gradients=gradients), math.prod(a.shape[:-2])

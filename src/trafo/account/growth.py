@@ -20,12 +20,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from trafo.errors import ConfigError, require_at_least
+from trafo.errors import require, require_at_least
 from trafo.fast.attention import windowed_attention
 
 LENGTHS = (256, 512, 1024, 2048, 4096)
 KERNEL_SIZE = 5
-_ROUNDS = 7
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Growth:
     @property
     def fitted(self) -> slice:
         """The longer half: in short sequences, overhead dominates."""
-        return slice(len(self.lengths) // 2 - (len(self.lengths) % 2 == 0), None)
+        return slice((len(self.lengths) - 1) // 2, None)
 
     @property
     def exponent(self) -> float:
@@ -55,55 +54,40 @@ def fit(lengths: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]
     return float(slope), math.exp(start)
 
 
+@torch.no_grad()
 def measure_growth(
-    lengths: Sequence[int] = LENGTHS, d_model: int = 64, window: int = 64, rounds: int = _ROUNDS
+    lengths: Sequence[int] = LENGTHS, d_model: int = 64, window: int = 64, rounds: int = 7
 ) -> list[Growth]:
     """Time every layer at every length, in turn; the best of several rounds counts.
 
     On one thread and in processor time, so that other programs do not disturb.
     """
-    if len(lengths) < 2 or sorted(set(lengths)) != list(lengths) or lengths[0] < KERNEL_SIZE:
-        raise ConfigError(
-            f"lengths are {' '.join(map(str, lengths))}",
-            hint=f"give two or more, growing, from {KERNEL_SIZE} on",
-        )
+    fits = len(lengths) > 1 and sorted({KERNEL_SIZE - 1, *lengths})[1:] == list(lengths)
+    what = f"lengths are {' '.join(map(str, lengths))}"
+    require(fits, what, f"give two or more, growing, from {KERNEL_SIZE} on")
     require_at_least(1, d_model=d_model, window=window)
-    layers = _layers(d_model, window)
-    best = {name: [math.inf] * len(lengths) for name in layers}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        for _ in range(rounds):
-            for i, length in enumerate(lengths):
-                x = torch.randn(length, d_model)
-                for name, layer in layers.items():
-                    best[name][i] = min(best[name][i], _seconds(layer.run, x))
-    finally:
-        torch.set_num_threads(threads)
-    return [
-        Growth(name, layer.theory, layer.expected, tuple(lengths), tuple(best[name]))
-        for name, layer in layers.items()
-    ]
-
-
-@dataclass(frozen=True)
-class _Layer:
-    theory: str
-    expected: float
-    run: Callable[[Tensor], Tensor]
-
-
-def _layers(d_model: int, window: int) -> dict[str, _Layer]:
     matrix = torch.randn(d_model, d_model) / math.sqrt(d_model)
     kernel = torch.randn(KERNEL_SIZE * d_model, d_model) / math.sqrt(KERNEL_SIZE * d_model)
-    return {
-        "self-attention": _Layer("O(n² d)", 2, attend_to_all),
-        f"restricted, r = {window}": _Layer(
-            "O(r n d)", 1, lambda x: windowed_attention(x, x, x, window)
-        ),
-        "recurrent": _Layer("O(n d²)", 1, lambda x: recur(x, matrix)),
-        f"convolution, k = {KERNEL_SIZE}": _Layer("O(k n d²)", 1, lambda x: convolve(x, kernel)),
-    }
+    layers: list[tuple[str, str, int, Callable[[Tensor], Tensor]]] = [
+        ("self-attention", "O(n² d)", 2, attend_to_all),
+        (f"restricted, r = {window}", "O(r n d)", 1, lambda x: windowed_attention(x, x, x, window)),
+        ("recurrent", "O(n d²)", 1, lambda x: recur(x, matrix)),
+        (f"convolution, k = {KERNEL_SIZE}", "O(k n d²)", 1, lambda x: convolve(x, kernel)),
+    ]
+    seconds = np.full((rounds, len(lengths), len(layers)), np.inf)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    for index in np.ndindex(seconds.shape):
+        x = torch.randn(lengths[index[1]], d_model)
+        start = process_time()
+        layers[index[2]][-1](x)
+        seconds[index] = process_time() - start
+    torch.set_num_threads(threads)
+    best = seconds.min(0).T.tolist()
+    return [
+        Growth(name, theory, expected, tuple(lengths), tuple(times))
+        for (name, theory, expected, _), times in zip(layers, best, strict=True)
+    ]
 
 
 def attend_to_all(x: Tensor) -> Tensor:
@@ -115,22 +99,13 @@ def attend_to_all(x: Tensor) -> Tensor:
 
 def recur(x: Tensor, matrix: Tensor) -> Tensor:
     """h_t = tanh(W h_(t-1) + x_t): each step waits for the one before it."""
-    h = torch.zeros_like(x[0])
-    states = []
+    states = [torch.zeros_like(x[0])]
     for word in x:
-        h = torch.tanh(torch.addmv(word, matrix, h))
-        states.append(h)
-    return torch.stack(states)
+        states.append(torch.tanh(torch.addmv(word, matrix, states[-1])))
+    return torch.stack(states[1:])
 
 
 def convolve(x: Tensor, kernel: Tensor) -> Tensor:
     """y_t = W [x_t; ...; x_(t+k-1)], all positions in one product."""
     neighbours = x.unfold(0, kernel.shape[0] // x.shape[1], 1)  # (positions, d_model, k)
     return neighbours.flatten(1) @ kernel
-
-
-@torch.no_grad()
-def _seconds(run: Callable[[Tensor], Tensor], x: Tensor) -> float:
-    start = process_time()
-    run(x)
-    return process_time() - start

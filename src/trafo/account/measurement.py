@@ -1,43 +1,75 @@
 """Predicted and measured memory of a training step.
 
-Measured is the peak physical memory of a separate process, see `measured_step.py`. The C
-library keeps freed blocks of up to 32 MB for later use, which no formula can foresee: the
-measurement is made with blocks returned to the system at once (`MALLOC_MMAP_THRESHOLD_`, see
-mallopt(3)), and `measure(..., returning=False)` measures with the default.
+Measured is the peak physical memory above what the process held before it built the model, in a
+process of its own (this file, run as a program), so that no memory freed earlier can be used again.
+The C library keeps freed blocks of up to 32 MB for later use, which no formula can foresee: the
+measurement is made with blocks returned to the system at once (mallopt(3)).
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
+
+import torch
 
 from trafo.account.account import account
 from trafo.account.memory import memory
+from trafo.account.passes import loss
 from trafo.account.workload import Workload
-from trafo.errors import ConfigError, TrafoError
+from trafo.errors import TrafoError, require
+from trafo.fast import accelerate
 from trafo.models import (
     EncoderDecoderConfig,
     GPT2Config,
     ModelConfig,
     RecurrentConfig,
     TransformerLMConfig,
+    build_model,
+    config_from,
     model_name,
 )
-from trafo.optim.config import OptimizerName
+from trafo.optim.config import OptimizerConfig, OptimizerName, build_optimizers
+from trafo.runtime.memory import peak_memory, reset_peak_memory
 
 _RETURN_AT_ONCE = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+
+_TINY: Any = {"vocab_size": 512, "d_model": 64, "num_layers": 1, "num_heads": 2}
+_SMALL: Any = {"vocab_size": 2000, "d_model": 256, "num_layers": 3, "num_heads": 4}
+_LAYERS: Any = {"num_encoder_layers": 3, "num_decoder_layers": 3}
+_PAIRS: Any = {"source_vocab_size": 8000, "target_vocab_size": 8000}
+EXAMPLES: dict[str, tuple[ModelConfig, Workload]] = {
+    "language model, batch 8": (
+        TransformerLMConfig(vocab_size=10_000, d_ff=1344),
+        Workload(seq=256, batch_size=8),
+    ),
+    "long sequences": (
+        TransformerLMConfig(context_length=1024, **_SMALL),
+        Workload(seq=1024, batch_size=2),
+    ),
+    "GPT-2, large vocabulary": (
+        GPT2Config(d_model=320, num_layers=4, num_heads=5),
+        Workload(seq=256),
+    ),
+    "encoder-decoder, dropout": (
+        EncoderDecoderConfig(**_PAIRS, **_LAYERS, d_model=256, d_ff=1024),
+        Workload(seq=128, source_seq=96, batch_size=4),
+    ),
+    "recurrent, attention": (
+        RecurrentConfig(**_PAIRS, d_hidden=256, dropout=0.0),
+        Workload(seq=40, batch_size=64),
+    ),
+}
 
 
 @dataclass(frozen=True)
 class Measurement:
     """Peak memory of one training step, in bytes."""
 
-    name: str
     predicted: int
     measured: int
 
@@ -47,69 +79,45 @@ class Measurement:
         return self.predicted / self.measured - 1.0
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A model and a workload to measure."""
-
-    name: str
-    config: ModelConfig
-    work: Workload
-
-
-_PAIRS: Any = {"source_vocab_size": 8000, "target_vocab_size": 8000}
-_SMALL_LM: Any = {"vocab_size": 2000, "d_model": 256, "num_layers": 3, "num_heads": 4}
-_SMALL_PAIRS: Any = {"num_encoder_layers": 3, "num_decoder_layers": 3, "d_model": 256, "d_ff": 1024}
-SHAPES = (
-    Shape(
-        "language model, batch 8",
-        TransformerLMConfig(vocab_size=10_000, d_ff=1344),
-        Workload(seq=256, batch_size=8),
-    ),
-    Shape(
-        "long sequences",
-        TransformerLMConfig(context_length=1024, **_SMALL_LM),
-        Workload(seq=1024, batch_size=2),
-    ),
-    Shape(
-        "GPT-2, large vocabulary",
-        GPT2Config(d_model=320, num_layers=4, num_heads=5),
-        Workload(seq=256),
-    ),
-    Shape(
-        "encoder-decoder, dropout",
-        EncoderDecoderConfig(**_PAIRS, **_SMALL_PAIRS),
-        Workload(seq=128, source_seq=96, batch_size=4),
-    ),
-    Shape(
-        "recurrent, attention",
-        RecurrentConfig(**_PAIRS, d_hidden=256, dropout=0.0),
-        Workload(seq=40, batch_size=64),
-    ),
-)
-
-
-def measure(
-    shape: Shape, optimizer: OptimizerName = "adamw", *, returning: bool = True
-) -> Measurement:
+def measure(config: ModelConfig, work: Workload, optimizer: OptimizerName = "adamw") -> Measurement:
     """Predict, then run a step in a new process."""
-    if not shape.work.is_training:
-        raise ConfigError(f"cannot measure {shape.work.phase}", hint="measure a training step")
-    predicted = memory(account(shape.config, shape.work), optimizer).peak
-    task = {
-        "model": model_name(shape.config),
-        "fields": dataclasses.asdict(shape.config),
-        "work": dataclasses.asdict(shape.work),
-        "optimizer": optimizer,
-    }
+    require(work.is_training, f"cannot measure {work.phase}", "measure a training step")
+    predicted = memory(account(config, work), optimizer).peak
     done = subprocess.run(
-        [sys.executable, "-m", "trafo.account.measured_step"],
-        input=json.dumps(task),
+        [sys.executable, "-m", __name__],
+        input=json.dumps([model_name(config), asdict(config), asdict(work), optimizer]),
         capture_output=True,
         text=True,
-        env=os.environ | (_RETURN_AT_ONCE if returning else {}),
+        env=os.environ | _RETURN_AT_ONCE,
         check=False,
     )
     if done.returncode:
         *_, last_line = ["it was killed, perhaps out of memory", *done.stderr.strip().splitlines()]
-        raise TrafoError(f"the step of {shape.name} failed: {last_line}")
-    return Measurement(shape.name, predicted, json.loads(done.stdout)["bytes"])
+        raise TrafoError(f"the training step failed: {last_line}")
+    return Measurement(predicted, int(done.stdout))
+
+
+def _measure_here() -> None:
+    """The task of `measure` on stdin, the bytes on stdout."""
+    torch.set_num_threads(1)  # memory does not depend on them, and waiting threads cost time
+    name, fields, work, optimizer = json.load(sys.stdin)
+    for kind in (TransformerLMConfig, GPT2Config):  # load code and libraries, which do not count
+        _train(kind(**_TINY), Workload(seq=256, batch_size=2), "adamw")
+    before = reset_peak_memory()
+    _train(config_from(name, fields), Workload(**work), optimizer)
+    sys.stdout.write(str(peak_memory() - before))
+
+
+def _train(config: ModelConfig, work: Workload, optimizer: OptimizerName) -> None:
+    """Two steps: the first one makes the optimizer's state, the second runs beside it."""
+    model: Any = accelerate(build_model(config, dtype=getattr(torch, work.dtype))).train()
+    optimizers = build_optimizers(model, OptimizerConfig(name=optimizer))
+    for _ in range(2):
+        loss(model, work).backward()  # type: ignore[no-untyped-call]
+        for each in optimizers:
+            each.step()
+            each.zero_grad()
+
+
+if __name__ == "__main__":
+    _measure_here()

@@ -7,6 +7,8 @@ pass, or at the optimizer's update, when all gradients are present.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -18,15 +20,15 @@ from trafo.models import ModelConfig
 from trafo.optim.config import OptimizerName
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Memory:
     """Bytes, by what they are for. The peak is less than the sum: not all of it lives at once."""
 
     parameters: int
-    gradients: int
-    optimizer_state: int
-    activations: int
-    cache: int
+    gradients: int = 0
+    optimizer_state: int = 0
+    activations: int = 0
+    cache: int = 0
     peak: int
     peak_at: str
     """the part, or the update, during which the peak is reached"""
@@ -36,13 +38,13 @@ def memory(
     result: Account, optimizer: OptimizerName = "adamw", *, accumulating: bool = False
 ) -> Memory:
     """Peak memory and its parts; `accumulating` keeps the gradients of earlier micro-batches."""
-    number_bytes = result.work.number_bytes
+    kept, number_bytes = result.kept.total(), result.work.number_bytes
     parameters = result.parameters * number_bytes
     if not result.work.is_training:
-        moments = [(m.live_bytes, m.place.part) for m in result.timeline().moments]
-        most, at = max(moments)
-        peak = parameters + result.cache_bytes + most
-        return Memory(parameters, 0, 0, 0, result.cache_bytes, peak, at)
+        moments = result.timeline().most_bytes
+        most, at = max((live_bytes, place.name) for (place, _), live_bytes in moments.items())
+        peak = parameters + kept + most
+        return Memory(parameters=parameters, cache=kept, peak=peak, peak_at=at)
     step = update(optimizer, result)
     at_update = parameters + step.workspace_numbers * number_bytes  # gradients, and more
     most, at = max([*_moments(result, accumulating), (at_update, "update")])
@@ -51,8 +53,7 @@ def memory(
         parameters=parameters,
         gradients=parameters,
         optimizer_state=state,
-        activations=result.kept_bytes,
-        cache=0,
+        activations=kept,
         peak=parameters + state + most,
         peak_at=at,
     )
@@ -66,27 +67,27 @@ def _moments(result: Account, accumulating: bool) -> Iterator[tuple[int, str]]:
     worst moment is the first one or the last one.
     """
     step = result.timeline(accumulating=accumulating)
-    kept, gradients = dict.fromkeys(result.layers, 0), dict.fromkeys(result.layers, 0)
+    kept, gradients = Counter[str](), Counter[str]()
     for place, num_bytes in step.kept.items():
         kept[place.block] += num_bytes
     for name, parameter in result.model.named_parameters():
         gradients[place_of(name).block] += parameter.nbytes
-    standing = sum(result.layers[name] * size for name, size in gradients.items())
+    standing = 0
     if accumulating:
-        gradients = dict.fromkeys(gradients, 0)
-    runs = [(m.place.block, m.is_backward) for m in step.moments]
+        standing = sum(result.layers[name] * size for name, size in gradients.items())
+        gradients.clear()
+    runs = [(place.block, is_backward) for place, is_backward in step.most_bytes]
     first = {run: i for i, run in reversed([*enumerate(runs)])}
     last = {run: i for i, run in enumerate(runs)}
-    for i, moment in enumerate(step.moments):
-        live = moment.live_bytes + (standing if accumulating else 0)
+    for i, ((moment, _), live) in enumerate(step.most_bytes.items()):
+        others = 0
         for name, number in result.layers.items():
             forward, backward = (name, False), (name, True)
             has_activations = first.get(forward, i) <= i <= last.get(backward, i)
             has_gradients = first.get(backward, i + 1) <= i
-            live += (number - 1) * max(
-                kept[name] * has_activations, gradients[name] * has_gradients
-            )
-        yield live, moment.place.part
+            held = max(kept[name] * has_activations, gradients[name] * has_gradients)
+            others += (number - 1) * held
+        yield standing + live + others, moment.name
 
 
 def largest_batch(
@@ -99,17 +100,9 @@ def largest_batch(
 ) -> int:
     """The largest batch size whose peak memory fits; 0 if not even one sequence does."""
 
-    def fits(batch_size: int) -> bool:
+    def peak(batch_size: int) -> int:
         result = account(config, replace(work, batch_size=batch_size))
-        return memory(result, optimizer, accumulating=accumulating).peak <= available_bytes
+        return memory(result, optimizer, accumulating=accumulating).peak
 
-    if not fits(1):
-        return 0
-    too_many = 2
-    while fits(too_many):
-        too_many *= 2
-    enough = too_many // 2
-    while too_many - enough > 1:
-        middle = (enough + too_many) // 2
-        enough, too_many = (middle, too_many) if fits(middle) else (enough, middle)
-    return enough
+    # A sequence takes at least a byte.
+    return bisect_right(range(1, available_bytes + 1), available_bytes, key=peak)

@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 _aten: Any = torch.ops.aten
-
-
-def run_on_meta(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`func(*args, **kwargs)`, or for shapes that it was run with before, what came out then.
-
-    Torch works out shapes in Python, which takes longer than to remember them.
-    """
-    func = _IN_PLACE.get((func, _node_name()), func)
-    if not any(x.is_meta for x in _tensors_in(args)):
-        return func(*args, **kwargs)
-    if not _makes_new_tensors(func):
-        return func(*_on_meta(args), **kwargs)
-    key = (func, _shape(args), _shape(tuple(kwargs.items())))
-    if key not in _shapes_out:
-        _shapes_out[key] = _shape(func(*_on_meta(args), **kwargs))
-    return _tensors(_shapes_out[key])
-
-
-_shapes_out: dict[Any, Any] = {}
 
 # The gradient of an embedding, and its sum with that of a tied head, are made in place, save under
 # a mode that sees each operation, such as the recorder.
@@ -37,36 +17,28 @@ _IN_PLACE = {
     (_aten.index_add.default, "IndexSelectBackward0"): _aten.index_add_.default,
     (_aten.add.Tensor, "IndexSelectBackward0"): _aten.add_.Tensor,
 }
+_results: dict[Any, Any] = {}
 
 
-def _node_name() -> str:
-    """Of the node of the graph whose gradient is being computed."""
+def run_on_meta(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`func(*args, **kwargs)`, or for shapes that it was run with before, what came out then.
+
+    Torch works out shapes in Python, which takes longer than to remember them.
+    """
     current: Any = torch._C._current_autograd_node
-    return type(current()).__name__
-
-
-@dataclass(frozen=True)
-class _Shape:
-    """Everything that describes a tensor on the meta device."""
-
-    size: torch.Size
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-
-
-def _shape(x: Any) -> Any:
-    """Tensors replaced by their shapes."""
-    if isinstance(x, Tensor):
-        return _Shape(x.shape, x.stride(), x.dtype, x.device)
-    return tuple(map(_shape, x)) if isinstance(x, tuple | list) else x
-
-
-def _tensors(x: Any) -> Any:
-    """Shapes replaced by tensors."""
-    if isinstance(x, _Shape):
-        return torch.empty_strided(x.size, x.stride, dtype=x.dtype, device=x.device)
-    return tuple(map(_tensors, x)) if isinstance(x, tuple) else x
+    func = _IN_PLACE.get((func, type(current()).__name__), func)
+    leaves = tree_leaves((args, kwargs))
+    devices = {x.is_meta for x in leaves if isinstance(x, Tensor)}
+    if True not in devices:
+        return func(*args, **kwargs)
+    if False in devices:
+        args = tree_map_only(Tensor, _on_meta, args)
+    if not _makes_new_tensors(func):
+        return func(*args, **kwargs)
+    key = (func, *kwargs, *map(_shape, leaves))
+    if key not in _results:
+        _results[key] = _alike(func(*args, **kwargs))
+    return _alike(_results[key])
 
 
 @cache
@@ -76,16 +48,19 @@ def _makes_new_tensors(func: Any) -> bool:
     return not schema.is_mutable and not any(out.alias_info for out in schema.returns)
 
 
-def _tensors_in(args: Iterable[Any]) -> Iterator[Tensor]:
-    for x in args:
-        if isinstance(x, Tensor):
-            yield x
-        elif isinstance(x, tuple | list):
-            yield from _tensors_in(x)
-
-
-def _on_meta(args: Any) -> Any:
+def _on_meta(tensor: Tensor) -> Tensor:
     """A KV cache counts its tokens on the CPU, and these meet the rest of the model."""
-    if isinstance(args, Tensor):
-        return args.to("meta") if args.ndim and not args.is_meta else args
-    return type(args)(map(_on_meta, args)) if isinstance(args, tuple | list) else args
+    return tensor.to("meta") if tensor.ndim and not tensor.is_meta else tensor
+
+
+def _shape(x: Any) -> Any:
+    """Everything that describes a tensor on the meta device."""
+    return (x.shape, x.stride(), x.dtype, x.device) if isinstance(x, Tensor) else x
+
+
+def _alike(out: Any) -> Any:
+    """Tensors of the same shapes, with memory of their own."""
+    if not isinstance(out, Tensor):
+        return tree_map_only(Tensor, _alike, out)
+    size, stride, dtype, device = _shape(out)
+    return torch.empty_strided(size, stride, dtype=dtype, device=device)

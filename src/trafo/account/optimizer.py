@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from trafo.account.account import Account
-from trafo.account.parts import MatrixProduct, place_of
+from trafo.account.parts import place_of
 from trafo.optim import SGD, Muon
 from trafo.optim.adamw import BLOCK_NUMBERS
 from trafo.optim.config import OptimizerConfig, OptimizerName, build_optimizers
@@ -41,16 +41,18 @@ class Update:
 
 def update(name: OptimizerName, result: Account) -> Update:
     """The cost of updating all parameters of a model."""
-    blocks = {p: place_of(name).block for name, p in result.model.named_parameters()}
-    state = flops = workspace = 0
-    for optimizer in build_optimizers(result.model, OptimizerConfig(name=name)):
-        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-            cost = _cost(optimizer, parameter)
-            layers = result.layers[blocks[parameter]]
-            state += layers * cost.state_numbers
-            flops += layers * cost.flops
-            workspace = max(workspace, cost.workspace_numbers)
-    return Update(state, flops, workspace)
+    layers = {p: result.layers[place_of(n).block] for n, p in result.model.named_parameters()}
+    costs = [
+        (layers[parameter], _cost(optimizer, parameter))
+        for optimizer in build_optimizers(result.model, OptimizerConfig(name=name))
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    ]
+    return Update(
+        state_numbers=sum(number * cost.state_numbers for number, cost in costs),
+        flops=sum(number * cost.flops for number, cost in costs),
+        workspace_numbers=max(cost.workspace_numbers for _, cost in costs),
+    )
 
 
 def _cost(optimizer: Optimizer, parameter: Tensor) -> Update:
@@ -58,27 +60,17 @@ def _cost(optimizer: Optimizer, parameter: Tensor) -> Update:
     if isinstance(optimizer, SGD):  # p <- p - rate g: nothing to keep
         return Update(0, SGD_FLOPS * numbers, 0)
     if isinstance(optimizer, Muon):
-        return _muon(parameter)
+        # Momentum 2, its look-ahead 2, norm 3, decay 1, update 2; and in each step 2 for the sum
+        # with a X, and 3 for b A + c A A on the small square.
+        square = min(parameter.shape) ** 2
+        simple = 10 * numbers + _NEWTON_SCHULZ_STEPS * (2 * numbers + 3 * square)
+        flops = simple + newton_schulz_flops(*parameter.shape)
+        return Update(numbers, flops, 5 * numbers + square)
     # Two moments; sqrt(v) + eps passes by, a block at a time.
     return Update(2 * numbers, ADAMW_FLOPS * numbers, min(numbers, BLOCK_NUMBERS))
 
 
-def _muon(parameter: Tensor) -> Update:
-    numbers, small = parameter.numel(), min(parameter.shape)
-    products = newton_schulz_products(*parameter.shape)
-    # Momentum 2, its look-ahead 2, norm 3, decay 1, update 2; and in each step 2 for the sum with
-    # a X, and 3 for b A + c A A on the small square.
-    simple = 10 * numbers + _NEWTON_SCHULZ_STEPS * (2 * numbers + 3 * small**2)
-    flops = simple + sum(product.forward_flops for product in products)
-    return Update(numbers, flops, 5 * numbers + small**2)
-
-
-def newton_schulz_products(rows: int, columns: int) -> tuple[MatrixProduct, ...]:
-    """On the wide form of the matrix, so that A is as small as possible."""
+def newton_schulz_flops(rows: int, columns: int) -> int:
+    """Of X X^T, A A and (...) X, on the wide form of the matrix, so that A is small."""
     small, large = sorted((rows, columns))
-    steps = _NEWTON_SCHULZ_STEPS
-    return (
-        MatrixProduct("A = X Xᵀ", small, large, small, times=steps),
-        MatrixProduct("A A", small, small, small, times=steps),
-        MatrixProduct("(b A + c A A) X", small, small, large, times=steps),
-    )
+    return _NEWTON_SCHULZ_STEPS * 2 * (small * large * small + small**3 + small * small * large)

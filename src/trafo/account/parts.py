@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 _TERMS = {
     "attn": "attention",
@@ -23,12 +24,11 @@ _TERMS = {
 }
 
 
-@dataclass(frozen=True)
-class Place:
-    """A part of a model, and the list of layers it belongs to ("": none)."""
+class Place(NamedTuple):
+    """The list of layers that a part of a model belongs to ("": none), and the part's name."""
 
     block: str
-    part: str
+    name: str
 
 
 @cache
@@ -76,18 +76,11 @@ class MatrixProduct:
 class Part:
     """A row of the table: the cost of a part in all layers of its block together."""
 
-    place: Place
+    block: str
+    name: str
     layers: int
     parameters: int
+    forward_flops: int
+    backward_flops: int
     products: tuple[MatrixProduct, ...]
     """of one layer"""
-
-    @property
-    def forward_flops(self) -> int:
-        """FLOPs of its matrix products."""
-        return self.layers * sum(product.forward_flops for product in self.products)
-
-    @property
-    def backward_flops(self) -> int:
-        """FLOPs of the gradients of its matrix products."""
-        return self.layers * sum(product.backward_flops for product in self.products)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trafo.account.account import Account
-from trafo.errors import ConfigError
+from trafo.errors import require
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,9 @@ def speed(
     update_flops: int = 0,
 ) -> Speed:
     """Time of a workload; `update_flops` are the optimizer's own, once per step."""
-    if not peak_flops > 0:
-        raise ConfigError(f"peak_flops is {peak_flops:g}", hint="it must be above 0")
-    if not 0 < utilisation <= 1:
-        raise ConfigError(f"utilisation is {utilisation:g}", hint="choose from above 0 up to 1")
+    require(peak_flops > 0, f"peak_flops is {peak_flops:g}", "it must be above 0")
+    fits = 0 < utilisation <= 1
+    require(fits, f"utilisation is {utilisation:g}", "choose from above 0 up to 1")
     flops = accumulation_steps * result.flops + update_flops
     seconds = flops / (peak_flops * utilisation)
     tokens = accumulation_steps * result.tokens

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import torch
+
 from trafo.errors import require_at_least, require_choice
 
 Phase = Literal["train", "prefill", "decode"]
 NumberType = Literal["float32", "bfloat16", "float16"]
-
-BYTES: dict[NumberType, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,4 +48,5 @@ class Workload:
     @property
     def number_bytes(self) -> int:
         """Bytes of a number of this data type."""
-        return BYTES[self.dtype]
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        return dtype.itemsize

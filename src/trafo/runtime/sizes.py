@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 from trafo.errors import ConfigError
 
@@ -41,13 +42,7 @@ def parse_size(size: str | int | float) -> int:
 
 def format_size(num_bytes: int | float) -> str:
     """Bytes with three figures: `999 B`, `1.50 kB`, `80.0 GB`."""
-    value = float(num_bytes)
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        # 999.5 would be rounded to "1000"; it belongs to the next unit.
-        if abs(value) < 999.5:
-            return f"{value:.0f} B" if unit == "B" else f"{_three_figures(value)} {unit}"
-        value /= 1000
-    return f"{_three_figures(value)} PB"
+    return " ".join(_figures(num_bytes, ("B", "kB", "MB", "GB", "TB", "PB")))
 
 
 def parse_duration(duration: str | int | float) -> float:
@@ -90,12 +85,12 @@ def format_duration(seconds: float) -> str:
 
 def format_count(number: int | float) -> str:
     """A number with three figures: `999`, `1.50k`, `124M`, `1.56B`."""
-    value = float(number)
-    for unit in ("", "k", "M", "B"):
-        if abs(value) < 999.5:
-            return f"{value:.0f}" if not unit else f"{_three_figures(value)}{unit}"
-        value /= 1000
-    return f"{_three_figures(value)}T"
+    return "".join(_figures(number, ("", "k", "M", "B", "T")))
+
+
+def format_flops(flops: int | float) -> str:
+    """Four figures: `29.78 GFLOP`, `1.386 PFLOP`."""
+    return " ".join(_figures(flops, [f"{letter}FLOP" for letter in ("", *"kMGTPEZY")], 4))
 
 
 def format_rate(per_second: float, unit: str) -> str:
@@ -109,8 +104,13 @@ def format_rate(per_second: float, unit: str) -> str:
     return f"0 {unit}/s"
 
 
-def _three_figures(value: float) -> str:
-    """`1.50`, `15.0`, `150`: what comes after the point shrinks as the number grows."""
-    if abs(value) < 9.995:
-        return f"{value:.2f}"
-    return f"{value:.1f}" if abs(value) < 99.95 else f"{value:.0f}"
+def _figures(value: float, units: Sequence[str], figures: int = 3) -> tuple[str, str]:
+    """`1.50`, `15.0`, `150` and the unit, each a thousand times the one before it.
+
+    999.5 would be rounded to 1000: it belongs to the next unit.
+    """
+    power = 0
+    while abs(value) >= 1000 - 0.5 * 10 ** (3 - figures) and power < len(units) - 1:
+        value, power = value / 1000, power + 1
+    before = 1 + sum(abs(value) >= 10**n - 0.5 * 10 ** (n - figures) for n in (1, 2))
+    return f"{value:.{figures - before if power else 0}f}", units[power]

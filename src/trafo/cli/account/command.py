@@ -14,17 +14,14 @@ from trafo.cli.tokenizer.arguments import OptionalInt, OptionalPath, OptionalStr
 from trafo.errors import require
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.table import Table
-
-    from trafo.account import Measurement, Workload
+    from trafo.account import Workload
     from trafo.models import ModelConfig
 
 _FOOTNOTE = """
 measured: physical memory above what the process held before, freed memory returned at once
 (MALLOC_MMAP_THRESHOLD_=65536); by default, the C library keeps some of it for later"""
 
+Asked = tuple[str | None, "ModelConfig", "Questions"]
 OptionalNumber = Annotated[float | None, arg(metavar="FLOAT")]
 
 
@@ -71,18 +68,8 @@ class Questions:
     """run a training step and compare its peak memory; without MODEL, for five models"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """A model and the questions about it."""
-
-    name: str | None
-    """None: no MODEL was given"""
-    config: ModelConfig
-    ask: Questions
-
-
-def parse(arguments: list[str], prog: str) -> Options | complexity.Options:
-    """MODEL decides which flags exist."""
+def parse(arguments: list[str], prog: str) -> Asked | complexity.Options:
+    """MODEL decides which flags exist; the name in the result is None if it was not given."""
     name = arguments[0] if arguments and not arguments[0].startswith("-") else None
     require(name != "", "MODEL is empty", "give a name or a path")
     flags = arguments if name is None else arguments[1:]
@@ -91,62 +78,53 @@ def parse(arguments: list[str], prog: str) -> Options | complexity.Options:
 
         return parse_flags(complexity.Options, flags, prog=f"{prog} {name}")
     config, ask = parse_with_model(Questions, name or "gpt2", flags, prog)
-    return Options(name=name, config=config, ask=ask)
+    return name, config, ask
 
 
-def run(options: Options | complexity.Options) -> None:
+def run(options: Asked | complexity.Options) -> None:
     """Print one of the three: complexity, measurement, account."""
-    picture = options.picture if isinstance(options, complexity.Options) else options.ask.picture
-    _check_picture(picture)
     if isinstance(options, complexity.Options):
-        complexity.run(options)
-    elif options.ask.measure:
-        _run_measure(options)
-    else:
-        _run_account(options)
+        _check_picture(options.picture)
+        return complexity.run(options)
+    name, config, ask = options
+    _check_picture(ask.picture)
+    work = _workload(config, ask)
+    if not ask.measure:
+        return _run_account(name or "gpt2", config, work, ask)
+    return _run_measure(None if name is None else {name: (config, work)}, ask)
 
 
-def _run_measure(options: Options) -> None:
+def _run_measure(given: dict[str, tuple[ModelConfig, Workload]] | None, ask: Questions) -> None:
     """Predict and measure the given model, or five different ones."""
-    from trafo.account.measurement import SHAPES, Shape, measure
+    from trafo.account.measurement import EXAMPLES, measure
     from trafo.runtime.console import show, show_json
     from trafo.runtime.progress import progress
-
-    name, ask = options.name, options.ask
-    shapes = SHAPES if name is None else [Shape(name, options.config, _workload(options))]
-    measurements = []
-    with progress("measuring training steps", total=len(shapes), unit="steps") as bar:
-        for shape in shapes:
-            measurements.append(measure(shape, ask.optimizer))
-            bar.advance(1)
-    if ask.json:
-        show_json([asdict(each) | {"error": each.error} for each in measurements])
-    else:
-        show(_measurement_table(measurements), _FOOTNOTE)
-
-
-def _measurement_table(measurements: Sequence[Measurement]) -> Table:
     from trafo.runtime.sizes import format_size
     from trafo.runtime.tables import plain_table
 
+    examples, found = given or EXAMPLES, {}
+    with progress("measuring training steps", total=len(examples), unit="steps") as bar:
+        for name, (config, work) in examples.items():
+            found[name] = measure(config, work, ask.optimizer)
+            bar.advance(1)
+    if ask.json:
+        return show_json([{"name": n, **asdict(m), "error": m.error} for n, m in found.items()])
     table = plain_table("lrrr", ["training step", "predicted", "measured", "error"])
-    for each in measurements:
+    for name, each in found.items():
         sizes = format_size(each.predicted), format_size(each.measured)
-        table.add_row(each.name, *sizes, f"{100 * each.error:+.1f} %")
-    return table
+        table.add_row(name, *sizes, f"{100 * each.error:+.1f} %")
+    return show(table, _FOOTNOTE)
 
 
-def _run_account(options: Options) -> None:
-    from trafo.cli.account.answers import answer, tables, to_dict
+def _run_account(name: str, config: ModelConfig, work: Workload, ask: Questions) -> None:
+    from trafo.cli.account.answers import answers, tables
     from trafo.runtime.console import say, show, show_json
 
-    name, config, ask = options.name or "gpt2", options.config, options.ask
-    work = _workload(options)
-    answers = answer(name, config, work, ask)
+    numbers = answers(name, config, work, ask)
     if ask.json:
-        show_json(to_dict(answers))
+        show_json(numbers)
     else:
-        show(*tables(answers))
+        show(*tables(numbers, work, ask))
     if ask.picture is not None:
         from trafo.cli.account.pictures import draw_shares
 
@@ -154,13 +132,11 @@ def _run_account(options: Options) -> None:
         say(f"picture: {ask.picture}")
 
 
-def _workload(options: Options) -> Workload:
+def _workload(config: ModelConfig, ask: Questions) -> Workload:
     from trafo.account import Workload
 
-    ask = options.ask
-    own_length: int = getattr(options.config, "context_length", 64)
     return Workload(
-        seq=own_length if ask.length is None else ask.length,
+        seq=getattr(config, "context_length", 64) if ask.length is None else ask.length,
         source_seq=ask.source_length,
         batch_size=ask.batch_size,
         phase=ask.phase,

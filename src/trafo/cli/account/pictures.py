@@ -15,64 +15,61 @@ from trafo.models import GPT2_PRESETS, GPT2Config, ModelConfig, RecurrentConfig,
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-CONTEXTS = (256, 1024, 4096, 16_384, 65_536)
-SENTENCES = (4, 8, 16, 32, 64)
-"""for a model that runs one position after the other, even in a dry run"""
-
 Bars = Mapping[str, Mapping[str, float]]
 
 
 def draw_shares(name: str, config: ModelConfig, work: Workload, path: Path) -> None:
     """Each part's share of the FLOPs by context length, and by size in a language model."""
-    panels = {"by context length": shares_by_context(config, work)}
-    if isinstance(config, TransformerLMConfig | GPT2Config):
-        panels = {f"by size, {work.seq:,} tokens": shares_by_size(config, work)} | panels
     from matplotlib.figure import Figure
 
-    size = (1.5 + 5.0 * len(panels), 4.6)
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)
-    for axis, (heading, bars) in zip(axes[0], panels.items(), strict=True):
+    panels = {"by context length": _by_context(config, work)}
+    if isinstance(config, TransformerLMConfig | GPT2Config):
+        panels = {f"by size, {work.seq:,} tokens": _by_size(config, work)} | panels
+    figure = Figure(figsize=(1.5 + 5.0 * len(panels), 4.6), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axis, (heading, bars) in zip(axes, panels.items(), strict=True):
         _stack(axis, bars)
         axis.set_title(heading, fontsize=10)
-    handles, labels = axes[0][-1].get_legend_handles_labels()
+    handles, labels = axes[-1].get_legend_handles_labels()
     figure.legend(handles[::-1], labels[::-1], loc="outside right center", frameon=False)
     figure.suptitle(f"{name}: where the FLOPs of a forward pass go")
     figure.savefig(path, dpi=150)
 
 
-def shares(config: ModelConfig, work: Workload) -> dict[str, float]:
+def _by_size(config: TransformerLMConfig | GPT2Config, work: Workload) -> Bars:
+    """The model at the widths and depths of the four GPT-2 sizes, as wide inside as it was."""
+    bars = {}
+    for name, size in GPT2_PRESETS.items():
+        shape: Any = {
+            field: getattr(size, field) for field in ("num_layers", "num_heads", "d_model")
+        }
+        shape["d_ff"] = round(config.feed_forward_size / config.d_model * size.d_model)
+        if isinstance(config, TransformerLMConfig):
+            shape["num_kv_heads"] = None
+        bars[name] = _shares(replace(config, **shape), work)
+    return bars
+
+
+def _by_context(config: ModelConfig, work: Workload) -> Bars:
+    """The same model at increasing context lengths."""
+    if isinstance(config, RecurrentConfig):  # one position after the other, even in a dry run
+        configs: dict[int, ModelConfig] = dict.fromkeys((4, 8, 16, 32, 64), config)
+    else:
+        contexts = (256, 1024, 4096, 16_384, 65_536)
+        configs = {seq: replace(config, context_length=seq) for seq in contexts}
+    return {
+        f"{seq:,}": _shares(each, replace(work, seq=seq, source_seq=None))
+        for seq, each in configs.items()
+    }
+
+
+def _shares(config: ModelConfig, work: Workload) -> dict[str, float]:
     """Each kind of part and its share of the FLOPs of a forward pass."""
     result = account(config, work)
     flops: Counter[str] = Counter()
     for part in result.parts:
-        flops[part.place.part] += part.forward_flops
+        flops[part.name] += part.forward_flops
     return {name: count / result.forward_flops for name, count in flops.items() if count}
-
-
-def shares_by_size(config: TransformerLMConfig | GPT2Config, work: Workload) -> Bars:
-    """The model at the widths and depths of the four GPT-2 sizes, as wide inside as it was."""
-
-    def sized(size: GPT2Config) -> ModelConfig:
-        d_ff = round(config.feed_forward_size / config.d_model * size.d_model)
-        shape: dict[str, Any] = {"d_model": size.d_model, "d_ff": d_ff}
-        shape |= {"num_layers": size.num_layers, "num_heads": size.num_heads}
-        if isinstance(config, TransformerLMConfig):
-            shape["num_kv_heads"] = None
-        return replace(config, **shape)
-
-    return {name: shares(sized(size), work) for name, size in GPT2_PRESETS.items()}
-
-
-def shares_by_context(config: ModelConfig, work: Workload) -> Bars:
-    """The same model at increasing context lengths."""
-    bars = {}
-    for seq in SENTENCES if isinstance(config, RecurrentConfig) else CONTEXTS:
-        longer = (
-            config if isinstance(config, RecurrentConfig) else replace(config, context_length=seq)
-        )
-        bars[f"{seq:,}"] = shares(longer, replace(work, seq=seq, source_seq=None))
-    return bars
 
 
 def _stack(axis: Axes, bars: Bars) -> None:
