@@ -11,8 +11,9 @@ from tests.experiment.conftest import MakeExperiment
 from trafo.account import Workload, account
 from trafo.errors import ConfigError
 from trafo.experiment.plan import num_parameters, plan_runs
-from trafo.experiment.predict import predict, predicted_memory, total_seconds
+from trafo.experiment.predict import predict, total_seconds
 from trafo.models import build_model
+from trafo.train.fit_memory import needed_bytes
 
 
 def test_every_arm_point_and_seed_is_a_run(make: MakeExperiment, tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_predictions_grow_with_steps_and_batch(make: MakeExperiment, tmp_path: P
     found = predict(runs, threads=1)
     short, long, _, large = (found[run.name] for run in runs)
     assert long.seconds > short.seconds
-    assert long.memory == short.memory < large.memory == predicted_memory(runs[-1].config)
+    assert long.memory == short.memory < large.memory == needed_bytes(runs[-1].config)
 
 
 def test_the_total_is_that_of_a_queue() -> None:

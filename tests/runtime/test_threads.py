@@ -34,7 +34,7 @@ def test_the_fastest_is_found(costs, most):
     cost = dict(zip(numbers, costs, strict=False))
     machine = Machine(cost, most)
     machine.work(30)
-    while machine.threads.is_trying:
+    while machine.threads._trial:
         machine.work(1)
     assert cost[machine.in_use] <= 1.06 * min(cost.values())
     assert machine.in_use == machine.threads.number
@@ -53,7 +53,7 @@ def test_one_thread_is_left_alone():
     machine = Machine({1: 1.0}, 1)
     machine.threads._use = pytest.fail
     machine.work(100)
-    assert not machine.threads.is_trying
+    assert machine.threads._trial is None
 
 
 @pytest.mark.parametrize(("step", "units"), [(0.001, 100_000), (0.1, 2000), (3.0, 4000)])

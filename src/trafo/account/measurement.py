@@ -19,7 +19,7 @@ import torch
 
 from trafo.account.account import account
 from trafo.account.memory import memory
-from trafo.account.passes import loss
+from trafo.account.passes import train_step
 from trafo.account.workload import Workload
 from trafo.errors import TrafoError, require
 from trafo.fast import accelerate
@@ -113,10 +113,7 @@ def _train(config: ModelConfig, work: Workload, optimizer: OptimizerName) -> Non
     model: Any = accelerate(build_model(config, dtype=getattr(torch, work.dtype))).train()
     optimizers = build_optimizers(model, OptimizerConfig(name=optimizer))
     for _ in range(2):
-        loss(model, work).backward()  # type: ignore[no-untyped-call]
-        for each in optimizers:
-            each.step()
-            each.zero_grad()
+        train_step(model, optimizers, work)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,12 @@ on. The model's class is not asked for: whether there is a source shows in the c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from trafo.account.workload import Workload
 from trafo.fast import head_loss
@@ -30,6 +32,14 @@ def forward(model: Any, work: Workload) -> tuple[Tensor, Tensor]:
 def loss(model: Any, work: Workload) -> Tensor:
     """The loss of a training step."""
     return head_loss(model, *forward(model, work))
+
+
+def train_step(model: Any, optimizers: Iterable[Optimizer], work: Workload) -> None:
+    """Forward, backward and an update."""
+    loss(model, work).backward()  # type: ignore[no-untyped-call]
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
 
 
 def prepare(model: Any, work: Workload) -> tuple[Any, tuple[Any, ...]]:

@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from trafo.account import Workload, account, memory
-from trafo.account.passes import loss
+from trafo.account.passes import train_step
 from trafo.experiment.plan import PlannedRun, tokens_per_step
 from trafo.fast import accelerate
 from trafo.models import build_model
@@ -19,11 +18,11 @@ from trafo.optim.config import OptimizerConfig, build_optimizers
 from trafo.runtime.progress import progress
 from trafo.runtime.sizes import parse_duration
 from trafo.train.config import TrainConfig
+from trafo.train.fit_memory import micro_batch, needed_bytes
 
 _START = 4.0  # seconds: Python, torch, data
 _TRIAL_SECONDS, _MOST_TRIALS = 0.5, 10
 _FORWARD_COST = 1 / 3  # of a training step
-_SENTENCE = 32  # tokens, about
 
 _SIZE_SETTINGS = ("batch_size", "accumulate", "context_length", "translation", "machine")
 _MODEL_SETTINGS = ("architecture", "model", "gpt2", "encoder_decoder", "recurrent")
@@ -48,7 +47,7 @@ def predict(runs: Sequence[PlannedRun], threads: int) -> dict[str, Prediction]:
         distinct = list(dict.fromkeys(kinds.values()))
         with progress("timing steps", total=len(distinct), unit="arms") as bar:
             for config in distinct:
-                by_kind[config] = _seconds_per_step(config), predicted_memory(config)
+                by_kind[config] = _seconds_per_step(config), needed_bytes(config)
                 bar.advance()
     finally:
         torch.set_num_threads(before)
@@ -70,20 +69,6 @@ def _kind(config: TrainConfig) -> TrainConfig:
     return TrainConfig(**settings, optimizer=OptimizerConfig(name=config.optimizer.name))
 
 
-def _workload(config: TrainConfig) -> Workload:
-    if config.translates:
-        seq = min(_SENTENCE, config.seq)
-        rows = config.translation.batch_tokens // (seq * config.accumulate)
-        return Workload(seq=seq, batch_size=max(1, rows))
-    return Workload(seq=config.seq, batch_size=config.batch_size // config.accumulate)
-
-
-def predicted_memory(config: TrainConfig) -> int:
-    """Peak memory of a training step, in bytes, by the accounting."""
-    result = account(config.model_config, _workload(config))
-    return memory(result, config.optimizer.name, accumulating=config.accumulate > 1).peak
-
-
 def _prediction(config: TrainConfig, per_step: float, peak: int) -> Prediction:
     if config.budget is not None:
         return Prediction(_START + parse_duration(config.budget), peak)
@@ -94,7 +79,7 @@ def _prediction(config: TrainConfig, per_step: float, peak: int) -> Prediction:
 
 def _seconds_per_step(config: TrainConfig) -> float:
     """The fastest of a few: the others were disturbed."""
-    work = _workload(config)
+    work = micro_batch(config)
     model: Any = build_model(config.model_config)
     if config.machine.fast:
         accelerate(model)
@@ -103,9 +88,6 @@ def _seconds_per_step(config: TrainConfig) -> float:
     end = perf_counter() + _TRIAL_SECONDS
     while len(times) < 2 or (perf_counter() < end and len(times) < _MOST_TRIALS):
         start = perf_counter()
-        loss(model, work).backward()  # type: ignore[no-untyped-call]
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
+        train_step(model, optimizers, work)
         times.append(perf_counter() - start)
     return config.accumulate * min(times)

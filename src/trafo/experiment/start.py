@@ -14,7 +14,6 @@ from trafo.experiment.execute import Executor, prepare_data, raise_problems, ref
 from trafo.experiment.halving import make_with_halving
 from trafo.experiment.live import Watch
 from trafo.experiment.plan import PlannedRun, plan_runs, tokens_per_step
-from trafo.experiment.predict import predicted_memory
 from trafo.experiment.program import LocalProgram, Program, programs_on
 from trafo.experiment.report.content import Block
 from trafo.experiment.result import read_result
@@ -25,6 +24,7 @@ from trafo.runtime.lock import lock
 from trafo.runtime.memory import available_memory
 from trafo.runtime.sizes import format_size, parse_duration
 from trafo.train.config import TrainConfig
+from trafo.train.fit_memory import needed_bytes
 from trafo.train.machine import default_device
 
 _LOCK = ".lock"
@@ -83,9 +83,7 @@ def _that_fit(configs: Sequence[TrainConfig]) -> int:
     free = available_memory()
     if free is None:
         return len(configs)
-    peak, config = max(
-        ((predicted_memory(c), c) for c in _distinct(configs)), key=lambda pair: pair[0]
-    )
+    peak, config = max(((needed_bytes(c), c) for c in _distinct(configs)), key=lambda pair: pair[0])
     what = f"a run needs {format_size(peak + _PROGRAM)} of memory, {format_size(free)} are free"
     require(peak + _PROGRAM <= free, what, f"its batch_size is {config.batch_size}")
     return max(1, int(free / (peak + _PROGRAM)))

@@ -58,11 +58,6 @@ class RemotePath:
         """The last suffix of the name."""
         return PurePosixPath(self.url).suffix
 
-    @property
-    def is_in_this_process(self) -> bool:
-        """Whether no other process can see it."""
-        return self.url.startswith("memory://")
-
     def _system(self) -> tuple[Any, str]:
         """The file system, and what it calls the file."""
         try:

@@ -45,13 +45,8 @@ class ThreadChooser:
         self._spent = self._done = 0.0
         self._wait, self._next_trial = _SHORTEST, 0.0
         self._has_chosen = False
-        self._trial: Iterator[None] | None = None
+        self._trial: Iterator[None] | None = None  # while candidates are compared
         self._begin_trial()
-
-    @property
-    def is_trying(self) -> bool:
-        """Whether candidates are being compared."""
-        return self._trial is not None
 
     @contextmanager
     def timed(self, work: float = 1.0) -> Iterator[None]:

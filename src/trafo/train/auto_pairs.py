@@ -15,12 +15,12 @@ from trafo.runtime.sizes import format_duration, format_size, parse_duration
 from trafo.train.auto import SECONDS, fast_optimizer
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import is_first_process
+from trafo.train.fit_memory import SENTENCE
 from trafo.train.machine import peak_of
 
 _UTILISATION = 0.2  # of the peak: sentences are short, so are the rows of most products
 _EPOCHS = 20
 _BYTES_PER_TOKEN = 4.0
-_SENTENCE = 16  # tokens of an average one; only for an estimate of the speed
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _steps(shape: Shape, num_bytes: float, budget: str | None) -> int:
 
 
 def _seconds_per_step(shape: Shape, tokens: int) -> float:
-    work = Workload(seq=_SENTENCE, batch_size=tokens // _SENTENCE)
+    work = Workload(seq=SENTENCE, batch_size=tokens // SENTENCE)
     return account(_transformer(shape), work).flops / (peak_of().flops * _UTILISATION)
 
 

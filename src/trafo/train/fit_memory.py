@@ -9,7 +9,7 @@ from trafo.runtime.memory import machine_memory
 from trafo.runtime.sizes import format_size
 from trafo.train.config import TrainConfig
 
-_SENTENCE = 16  # tokens of an average one, in a batch of sentence pairs
+SENTENCE = 16  # tokens of an average one, in a batch of sentence pairs
 _HINT = "make the model, the vocabulary, the context or the batch smaller, or accumulate more"
 
 
@@ -38,9 +38,14 @@ def most_bytes(config: TrainConfig) -> int:
 
 def needed_bytes(config: TrainConfig) -> int:
     """Peak bytes of a training step, by our own accounting."""
+    result = account(config.model_config, micro_batch(config))
+    return memory(result, config.optimizer.name, accumulating=config.accumulate > 1).peak
+
+
+def micro_batch(config: TrainConfig) -> Workload:
+    """What passes through the model at a time; pairs of sentences are taken for average ones."""
+    seq, rows = config.seq, config.batch_size
     if config.translates:
-        seq, rows = _SENTENCE, config.translation.batch_tokens // _SENTENCE
-    else:
-        seq, rows = config.seq, config.batch_size
-    work = Workload(seq=seq, batch_size=max(1, rows // config.accumulate))
-    return memory(account(config.model_config, work), config.optimizer.name).peak
+        seq = min(SENTENCE, config.seq)
+        rows = config.translation.batch_tokens // seq
+    return Workload(seq=seq, batch_size=max(1, rows // config.accumulate))

@@ -29,7 +29,7 @@ def test_threads_are_tried(monkeypatch):
     one = np.zeros(1, np.int64)
     counted = CountedStep()
     step = TimedStep(counted)
-    while step.threads.is_trying:
+    while step.threads._trial:
         step(StepBatch(one, one, one, one[:, None], one), None)
     assert set(counted.seen) == {1, 2, 4}
     assert counted.num_threads == step.threads.number

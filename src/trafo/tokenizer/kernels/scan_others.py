@@ -77,7 +77,7 @@ def _letters_end(data: Bytes, classes: Bytes, start: int, stop: int) -> int:
 
 @subkernel
 def _small_letters_end(data: Bytes, start: int, stop: int) -> int:
-    """Behind the run of a to z that begins at start."""
+    """Where the run of a to z that begins at start ends."""
     while start + 64 <= data.size and start < stop:
         run = trailing_zeros(~range_mask(data, start, _SMALL_A, _SMALL_Z))
         start += run
