@@ -83,11 +83,24 @@ def test_a_yaml_file_and_flags_over_it(tmp_path, capsys):
     result = answers(f"{file} --num-layers 7", capsys)
     assert (result["model"], result["config"]["d_model"]) == ("transformer-lm", 64)
     assert (result["config"]["num_layers"], result["config"]["tied_head"]) == (7, True)
-    file.write_text(
-        "steps: 9\narchitecture: gpt2\ngpt2:\n  d_model: 1024\n  num_heads: 16\n  dropout: 0.1\n"
-    )
-    result = answers(str(file), capsys)
-    assert (result["config"]["d_model"], result["config"]["dropout"]) == (1024, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "branch"),
+    [
+        ("transformer-lm", "model"),
+        ("gpt2", "gpt2"),
+        ("encoder-decoder", "encoder_decoder"),
+        ("recurrent", "recurrent"),
+    ],
+)
+def test_the_config_of_a_run(architecture, branch, tmp_path, capsys):
+    file = tmp_path / "config.yaml"
+    text = f"steps: 9\narchitecture: {architecture}\nmodel:\n  d_model: 64\n"
+    file.write_text(f"{text}{branch}:\n  d_model: 96\n" if branch != "model" else text)
+    result = answers(f"{file} --length 8", capsys)
+    expected = 64 if branch == "model" else 96
+    assert (result["model"], result["config"]["d_model"]) == (architecture, expected)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from trafo.errors import ConfigError, did_you_mean
 from trafo.models import CONFIGS, PRESETS, ModelConfig
 
 DEFAULT = "transformer-lm"
-_FILE_ENDINGS = (".yaml", ".yml")
 
 
 def parse_with_model(
@@ -25,8 +24,7 @@ def parse_with_model(
     """The model's config, and an instance of `questions`; the flags of both are accepted."""
     from trafo.config.yaml_file import draft
 
-    is_file = name.endswith(_FILE_ENDINGS)
-    values = _read(Path(name)) if is_file else {"name": name}
+    values = _read(Path(name)) if name.endswith((".yaml", ".yml")) else {"name": name}
     base = _by_name(str(values.pop("name", DEFAULT)))
     kind = type(base)
     both: type = make_dataclass(
@@ -62,7 +60,8 @@ def _read(path: Path) -> dict[str, Any]:
     from trafo.config.yaml_file import read_yaml
 
     values = read_yaml(path)
-    if values.get("architecture") == "gpt2":
-        return {"name": "gpt2", **values.get("gpt2", {})}
-    branch = values.get("model", values)
-    return dict(branch) if isinstance(branch, Mapping) else dict(values)
+    name = str(values.get("architecture", DEFAULT))
+    branch = "model" if name == DEFAULT else name.replace("-", "_")
+    inner = values.get(branch, {})
+    is_run = "architecture" in values or branch in values
+    return {"name": name, **inner} if is_run and isinstance(inner, Mapping) else dict(values)
