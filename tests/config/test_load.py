@@ -94,6 +94,8 @@ def test_interpolation(yaml):
         ("d_ff: 1", "unknown key d_ff; did you mean model.d_ff?"),
         ("model: {zzz: 1}", "unknown key model.zzz; known here: d_model, heads, norm, position"),
         ("3: 1", "unknown key 3; known here: data"),
+        ("model: {true: 1}", "unknown key model.True; known here: d_model, heads"),
+        ("model: {1.5: 1}", "unknown key model.1.5; known here: d_model, heads"),
         ("model: 3", "model: expected keys below it, got 3; it has d_model, heads"),
         ("model: {d_model: 1.5}", "model.d_model: expected int, got 1.5"),
         ("model: {d_model: null}", "model.d_model: expected int, got None"),

@@ -17,6 +17,8 @@ from trafo.runtime.atomic import atomic_folder
 from trafo.tokenizer.formats.json_files import read_json
 from trafo.tokenizer.tokenizer import Tokenizer
 
+_SWITCHES = ("tie_word_embeddings", "use_sliding_window")
+
 
 def save_hugging_face(
     model: CausalLM,
@@ -57,6 +59,10 @@ def read_hugging_face_config(folder: Path) -> TransformerLMConfig | GPT2Config:
     where = folder / "config.json"
     theirs = read_json(where)
     kind = theirs.get("model_type")
+    for name in _SWITCHES:
+        if not isinstance(theirs.get(name, False), bool):
+            what = f"{name} is {theirs[name]!r}, expected true or false"
+            raise FormatError(what, where=str(where))
     try:
         if kind in llama.FAMILIES:
             return llama.from_llama_config(theirs)
