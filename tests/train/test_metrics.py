@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import matplotlib.image
@@ -62,7 +63,8 @@ def test_later_steps_are_dropped_when_going_on(path: Path) -> None:
 
 def test_lines_that_are_no_entries_are_left_out(path: Path) -> None:
     sound = {"step": 2, "kind": "train", "loss": 1.5, "seconds": 3}
-    wrong = [{"step": "1"}, {"kind": 1}, {"loss": None}, {"loss": "1"}, {"seconds": 10**400}]
+    wrong = [{"step": "1"}, {"kind": 1}, {"loss": None}, {"loss": "1"}]
+    wrong += [{"seconds": 10**400}, {"seconds": math.inf}]
     lines = [sound, *(sound | change for change in wrong)]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     path.write_bytes(b'[]\n5\nnull\n{"loss": 1}\n\xff\xfe\n' + text.encode())

@@ -200,10 +200,30 @@ def test_by_command_with_automatic_sizes(
     assert main(["train", *files, *small, *sizes, "280", "--machine.threads", "1"]) == 0
     out, err = capfd.readouterr()
     assert "80 sentence pairs" in err
+    assert "vocabulary 280, 2 + 2 layers of 32 with 4 heads" in err  # the user's, not the chosen
+    assert "3 steps" in err
+    assert "muon (learning rate muon 0.02, adamw 0.005), linear schedule" in err
     assert "translate runs/numbers" in out
     assert Path("runs/latest").readlink().name == "numbers"
     assert main(["train", "--pairs", pairs[0]]) == 2
     assert "numbers.en: is one side only" in capfd.readouterr().err
+
+
+def test_mistakes_inside_the_files_come_before_the_settings(
+    pairs: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    short = tmp_path / "short.de"
+    short.write_text("eins\n")
+    speed = ["--machine.peak-flops", "1e11"]
+    for files in (
+        ["--pairs", pairs[0], short],
+        ["--pairs", *pairs, "--validation", pairs[0], short],
+    ):
+        assert main(["train", *map(str, files), *speed]) == 2
+        err = capfd.readouterr().err
+        assert "line 2 has no partner" in err
+        assert "settings" not in err
 
 
 def test_verify_resume_takes_pairs(

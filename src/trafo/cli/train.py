@@ -38,7 +38,7 @@ def parse(arguments: list[str], prog: str) -> tuple[Options, bool]:
     asked = given(Asked())
     if asked.pairs:
         options = given(choose_for_pairs(asked))
-        tell_of_pairs(options, asked)
+        tell_of_pairs(options)
         return options, only_shown
     options = settle(asked, given)
     tell(options)

@@ -102,38 +102,54 @@ def tell(config: TrainConfig) -> None:
 
 def _settings(config: TrainConfig) -> str:
     """Those that decide what is learned."""
-    model, optimizer = config.language_model, config.optimizer
+    model = config.language_model
     flops = training_flops(model, config.seq, config.batch_size)
     seconds = config.steps * flops / _flops_per_second(config)
-    steps = f"{config.steps:,} steps (about {format_duration(seconds)})"
-    muon = f"muon {optimizer.muon_lr:g}, adamw " if optimizer.name == "muon" else ""
     return ", ".join(
         [
-            f"for {format_size(_measure(config).num_bytes)} of text and {_peak(config)}: "
+            f"for {format_size(_measure(config).num_bytes)} of text and {peak_in_words(config)}: "
             f"{config.architecture}",
             f"vocabulary {model.vocab_size:,}",
             f"{model.num_layers} layers of {model.d_model} with {model.num_heads} heads",
             *(["zero-initialized outputs"] if getattr(model, "zero_init_outputs", False) else []),
             f"context length {config.seq}",
             f"batch size {config.batch_size}",
-            steps if config.budget is None else f"steps for {config.budget}",
-            f"{optimizer.name} (learning rate {muon}{optimizer.lr:g})",
-            f"{optimizer.schedule.name} schedule",
+            steps_in_words(config, seconds),
+            *optimizer_in_words(config.optimizer),
         ]
     )
 
 
-def _peak(config: TrainConfig) -> str:
+def steps_in_words(config: TrainConfig, seconds: float) -> str:
+    """The steps with the time they are expected to take, or the budget."""
+    if config.budget is not None:
+        return f"steps for {config.budget}"
+    return f"{config.steps:,} steps (about {format_duration(seconds)})"
+
+
+def optimizer_in_words(optimizer: OptimizerConfig) -> list[str]:
+    """Optimizer and rates, and the schedule."""
+    muon = f"muon {optimizer.muon_lr:g}, adamw " if optimizer.name == "muon" else ""
+    rates = f"{optimizer.name} (learning rate {muon}{optimizer.lr:g})"
+    return [rates, f"{optimizer.schedule.name} schedule"]
+
+
+def peak_in_words(config: TrainConfig) -> str:
+    """The machine's peak, and when it was measured."""
     if given := config.machine.peak_flops:
         return f"{given:.3g} FLOP/s"
     peak = peak_of(config.machine.device or default_device())
     return f"{peak.flops:.3g} FLOP/s, measured {peak.measured}"
 
 
-def _flops_per_second(config: TrainConfig) -> float:
+def peak_flops(config: TrainConfig) -> float:
+    """The machine's peak, given or measured."""
     machine = config.machine
-    peak = machine.peak_flops or peak_of(machine.device or default_device()).flops
-    return peak * _UTILISATION
+    return machine.peak_flops or peak_of(machine.device or default_device()).flops
+
+
+def _flops_per_second(config: TrainConfig) -> float:
+    return peak_flops(config) * _UTILISATION
 
 
 def model_of(shape: Shape, vocab: int) -> TransformerLMConfig:

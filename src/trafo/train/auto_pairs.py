@@ -6,17 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trafo.account import Workload, account
-from trafo.data.pairs import grouped_files
+from trafo.data.pairs import grouped_files, read_pairs
 from trafo.data.prepare_pairs import TranslationConfig
 from trafo.errors import InputError
 from trafo.models import EncoderDecoderConfig, RecurrentConfig
 from trafo.runtime.console import say
-from trafo.runtime.sizes import format_duration, format_size, parse_duration
-from trafo.train.auto import SECONDS, fast_optimizer
+from trafo.runtime.sizes import format_size, parse_duration
+from trafo.train.auto import (
+    SECONDS,
+    fast_optimizer,
+    optimizer_in_words,
+    peak_flops,
+    peak_in_words,
+    steps_in_words,
+)
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import is_first_process
 from trafo.train.fit_memory import SENTENCE
-from trafo.train.machine import peak_of
 
 _UTILISATION = 0.2  # of the peak: sentences are short, so are the rows of most products
 _EPOCHS = 20
@@ -53,15 +59,19 @@ def choose_for_pairs(asked: TrainConfig) -> TrainConfig:
         recurrent=_recurrent(shape),
         translation=TranslationConfig(),
         optimizer=fast_optimizer(),
-        steps=_steps(shape, num_bytes, asked.budget),
+        steps=_steps(shape, num_bytes, asked),
     )
 
 
-def tell_of_pairs(config: TrainConfig, asked: TrainConfig) -> None:
-    """Print what was chosen, once it is known that the files and flags can be used."""
+def tell_of_pairs(config: TrainConfig) -> None:
+    """Print the settings once: those chosen, and those set by the user.
+
+    Not before it is known that the files can be used: they are read to the end.
+    """
     if is_first_process():
-        num_bytes, shape = _size_and_shape(asked)
-        say(_tell(config, shape, num_bytes, asked.budget))
+        for files in filter(None, (config.pairs, config.validation)):
+            read_pairs(files, config.translation.fields, config.data.errors)
+        say(f"settings {_settings(config)}; any flag changes them, --show-config prints them all")
 
 
 def _size_and_shape(asked: TrainConfig) -> tuple[int, Shape]:
@@ -104,25 +114,51 @@ def _recurrent(shape: Shape) -> RecurrentConfig:
     )
 
 
-def _steps(shape: Shape, num_bytes: float, budget: str | None) -> int:
+def _steps(shape: Shape, num_bytes: float, asked: TrainConfig) -> int:
     """As many as fit into the budget, but no more than some epochs."""
     tokens = TranslationConfig().batch_tokens
-    seconds = SECONDS if budget is None else parse_duration(budget)
+    seconds = SECONDS if asked.budget is None else parse_duration(asked.budget)
     per_epoch = max(1.0, num_bytes / 2 / _BYTES_PER_TOKEN / tokens)
-    return max(100, round(min(_EPOCHS * per_epoch, seconds / _seconds_per_step(shape, tokens))))
+    per_step = _flops_per_step(_transformer(shape), tokens) / _flops_per_second(asked)
+    return max(100, round(min(_EPOCHS * per_epoch, seconds / per_step)))
 
 
-def _seconds_per_step(shape: Shape, tokens: int) -> float:
-    work = Workload(seq=SENTENCE, batch_size=tokens // SENTENCE)
-    return account(_transformer(shape), work).flops / (peak_of().flops * _UTILISATION)
+def _flops_per_step(model: EncoderDecoderConfig | RecurrentConfig, tokens: int) -> float:
+    work = Workload(seq=SENTENCE, batch_size=max(1, tokens // SENTENCE))
+    return account(model, work).flops
 
 
-def _tell(config: TrainConfig, shape: Shape, num_bytes: float, budget: str | None) -> str:
-    seconds = config.steps * _seconds_per_step(shape, config.translation.batch_tokens)
-    clock = format_duration(seconds)
-    steps = f"{config.steps:,} steps, about {clock}" if budget is None else f"steps for {budget}"
-    return (
-        f"chosen for {format_size(num_bytes)} of sentence pairs on this machine: "
-        f"vocabulary {shape.vocab:,}, {shape.num_layers} + {shape.num_layers} layers of "
-        f"{shape.d_model}, {steps}; any flag changes it"
+def _flops_per_second(config: TrainConfig) -> float:
+    return peak_flops(config) * _UTILISATION
+
+
+def _settings(config: TrainConfig) -> str:
+    """Those that decide what is learned."""
+    model, tokens = config.translator, config.translation.batch_tokens
+    seconds = config.steps * _flops_per_step(model, tokens) / _flops_per_second(config)
+    return ", ".join(
+        [
+            f"for {format_size(sum(map(_size, config.pairs)))} of sentence pairs and "
+            f"{peak_in_words(config)}: {config.architecture}",
+            _vocabulary(model, config.translation.joint),
+            _sizes(model),
+            f"dropout {model.dropout:g}",
+            f"label smoothing {config.label_smoothing:g}",
+            f"about {tokens:,} target tokens per step",
+            steps_in_words(config, seconds),
+            *optimizer_in_words(config.optimizer),
+        ]
     )
+
+
+def _vocabulary(model: EncoderDecoderConfig | RecurrentConfig, is_joint: bool) -> str:
+    if is_joint:
+        return f"vocabulary {model.target_vocab_size:,}"
+    return f"vocabularies {model.source_vocab_size:,} and {model.target_vocab_size:,}"
+
+
+def _sizes(model: EncoderDecoderConfig | RecurrentConfig) -> str:
+    if isinstance(model, RecurrentConfig):
+        return f"embeddings of {model.d_model}, GRUs of {model.d_hidden}"
+    layers = f"{model.num_encoder_layers} + {model.num_decoder_layers} layers"
+    return f"{layers} of {model.d_model} with {model.num_heads} heads"

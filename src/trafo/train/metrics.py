@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -73,7 +74,9 @@ def _is_sound(record: object) -> bool:
         return False
     if not isinstance(record.get("step"), int) or record.get("loss") is None:
         return False
-    return all(_is_number(record[name]) for name in _NUMBERS if record.get(name) is not None)
+    if not all(_is_number(record[name]) for name in _NUMBERS if record.get(name) is not None):
+        return False
+    return math.isfinite(record.get("seconds") or 0)  # a loss may be infinite, no time is
 
 
 def _is_number(value: object) -> bool:

@@ -131,6 +131,7 @@ def split_by(pattern: dict[str, str], behavior: str = "Isolated", invert: bool =
         ({"added_tokens": [{"id": 65, "content": "<m>"}]}, "65 of '<m>' already belongs"),
         ({"added_tokens": [{"id": 65, "content": ""}]}, "content ''"),
         ({"added_tokens": ["x"]}, "content None"),
+        ({"added_tokens": 7}, "the added tokens are not a list"),
     ],
 )
 def test_unsupported_tokenizer_json_is_refused(

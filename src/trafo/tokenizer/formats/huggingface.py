@@ -107,8 +107,10 @@ def _ordinary_vocab(
     return parse_vocab(ordinary, where)
 
 
-def _added_tokens(added: list[dict[str, Any]], where: str) -> dict[str, int]:
+def _added_tokens(added: Any, where: str) -> dict[str, int]:
     """All of them, special or not, are cut out of the text before it is split into words."""
+    if not isinstance(added, list):
+        raise FormatError("the added tokens are not a list", where=where)
     specials: dict[str, int] = {}
     for token in added:
         content = token.get("content") if isinstance(token, dict) else None
