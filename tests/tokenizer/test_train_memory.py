@@ -5,8 +5,8 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,9 +16,10 @@ from trafo.tokenizer.train import train_bpe
 # Kernels are loaded and threads have had their stacks before the space is measured. Then
 # each run has a process of its own, forked, that may take `max_memory` and the slack, no more.
 SCRIPT = """
-import json, os, resource, sys
+import io, json, os, resource, sys
 from pathlib import Path
 import psutil
+from trafo.cli.main import main
 from trafo.runtime.progress import set_quiet
 from trafo.tokenizer import train
 
@@ -33,7 +34,16 @@ try:
 finally:
     train.LEAST_MEMORY = least
 
-def in_child(limit, options):
+def command(text, name, *flags):
+    out = folder / name
+    sizes = ["--vocab-size", str(vocab_size), "--out", str(out)]
+    code = main(["--quiet", "tokenizer", "train", str(text), *sizes, *flags])
+    return (out / "merges.txt").read_text() if code == 0 else sys.stderr.getvalue()
+
+stdout, sys.stdout, sys.stderr = sys.stdout, io.StringIO(), io.StringIO()
+command(warm, "warm", "--max-memory", "100MB")
+
+def in_child(limit, flags):
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -41,8 +51,7 @@ def in_child(limit, options):
             if limit:
                 mapped = psutil.Process().memory_info().vms
                 resource.setrlimit(resource.RLIMIT_AS, (mapped + limit, -1))
-            _, merges = train.train_bpe(text, vocab_size, **options)
-            result = repr(merges)
+            result = command(text, str(os.getpid()), *flags)
         except BaseException as error:
             result = type(error).__name__ + ": " + str(error)
         with os.fdopen(writer, "w") as file:
@@ -54,7 +63,7 @@ def in_child(limit, options):
     os.waitpid(child, 0)
     return result
 
-print(json.dumps([in_child(limit, options) for limit, options in json.loads(runs)]))
+stdout.write(json.dumps([in_child(limit, flags) for limit, flags in json.loads(runs)]))
 """
 
 SLACK = 4 << 20
@@ -64,9 +73,9 @@ STRICT = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TR
 
 
 def results(
-    folder: Path, text: Path, vocab_size: int, runs: list[tuple[int, dict[str, Any]]]
+    folder: Path, text: Path, vocab_size: int, runs: Sequence[tuple[int, Sequence[str]]]
 ) -> list[str]:
-    """For each (limit on the space added, options): the merges, or the error."""
+    """For each (limit on the space added, flags): the merges, or what was said on stderr."""
     arguments = [str(folder), str(text), str(vocab_size), json.dumps(runs)]
     run = subprocess.run(
         [sys.executable, "-c", SCRIPT, *arguments],
@@ -90,38 +99,46 @@ def write_words(path: Path, number: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize("num_workers", [2, pytest.param(1, marks=pytest.mark.slow)])
-def test_the_limit_holds(tmp_path: Path, num_workers: int) -> None:
-    text = write_words(tmp_path / "text.txt", 200_000)
-    limit = 32 << 20
-    options = {"num_workers": num_workers}
-    free, held, without = results(
-        tmp_path,
-        text,
-        300,
-        [
-            (0, options),
-            (limit + SLACK, options | {"max_memory": limit}),
-            (limit + SLACK, options),
-        ],
-    )
+def write_clauses(path: Path, number: int) -> Path:
+    """As in Chinese or Japanese: between two commas all is one word, nearly always a new one."""
+    rng = random.Random(0)
+    letters = [chr(0x4E00 + int(rng.expovariate(0.01)) % 2000) for _ in range(5000)]
+    clauses = ["".join(rng.choices(letters, k=rng.randint(4, 20))) for _ in range(number)]
+    path.write_text("，".join(clauses), encoding="utf-8")
+    return path
+
+
+def assert_limit_holds(text: Path, vocab_size: int, limit: int, flags: Sequence[str] = ()) -> None:
+    """The command keeps to the limit with the same merges, and without the flag it does not."""
+    limited = [*flags, "--max-memory", str(limit)]
+    runs = [(0, flags), (limit + SLACK, limited), (limit + SLACK, flags)]
+    free, held, without = results(text.parent, text, vocab_size, runs)
     assert held == free
-    assert "MemoryError" in without or "allocate" in without  # it does take more
+    assert free.startswith("#version")
+    assert "memory" in without  # it does take more
+
+
+@pytest.mark.parametrize("num_workers", ["2", pytest.param("1", marks=pytest.mark.slow)])
+def test_the_limit_holds(tmp_path: Path, num_workers: str) -> None:
+    text = write_words(tmp_path / "text.txt", 200_000)
+    assert_limit_holds(text, 300, 32 << 20, ["--workers", num_workers])
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "number"),
+    [(32, 50_000), *(pytest.param(mb, 300_000, marks=pytest.mark.slow) for mb in (24, 48, 100))],
+)
+def test_the_limit_holds_for_text_without_spaces(
+    tmp_path: Path, megabytes: int, number: int
+) -> None:
+    text = write_clauses(tmp_path / "text.txt", number)
+    assert_limit_holds(text, 1000, megabytes << 20)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("megabytes", [16, 24, 48, 96, 200])
 def test_the_limit_holds_for_many_words(tmp_path: Path, megabytes: int) -> None:
-    text = write_words(tmp_path / "text.txt", 600_000)
-    limit = megabytes << 20
-    free, held, without = results(
-        tmp_path,
-        text,
-        500,
-        [(0, {}), (limit + SLACK, {"max_memory": limit}), (limit + SLACK, {})],
-    )
-    assert held == free
-    assert "MemoryError" in without or "allocate" in without
+    assert_limit_holds(write_words(tmp_path / "text.txt", 600_000), 500, megabytes << 20)
 
 
 def test_too_little_is_refused_at_once(tmp_path: Path) -> None:

@@ -54,7 +54,9 @@ def _check_keys(cls: type, values: Tree, where: str, prefix: str = "") -> None:
     for name, value in values.items():
         key = f"{prefix}{name}"
         if name not in hints:
-            raise ConfigError(f"unknown key {key}", where=where, hint=_advice(cls, str(name), prefix))
+            raise ConfigError(
+                f"unknown key {key}", where=where, hint=_advice(cls, str(name), prefix)
+            )
         if not is_dataclass_type(hints[name]):
             continue
         if not isinstance(value, Mapping):

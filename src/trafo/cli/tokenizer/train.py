@@ -62,29 +62,31 @@ def run(options: Options) -> None:
     from trafo.cli.tokenizer.training_summary import training_summary
     from trafo.runtime.console import show
     from trafo.runtime.remote import fetched, send_folder
+    from trafo.runtime.sizes import parse_size
     from trafo.tokenizer import open_inputs
 
     folder = fetched(options.out)
     resumed = (folder / COUNTS).exists()
     inputs = open_inputs(options.text, options.field, options.errors)
-    training = train(options, inputs, folder)
+    max_memory = None if options.max_memory is None else parse_size(options.max_memory)
+    training = train(options, inputs, folder, max_memory)
     send_folder(folder, options.out, last="trafo.json")
     show(
-        training_summary(training, options.vocab_size, inputs, resumed=resumed),
+        training_summary(
+            training, options.vocab_size, inputs, resumed=resumed, max_memory=max_memory
+        ),
         "",
         f"saved in {options.out}, try",
         f"  {command('tokenizer', 'report', options.out, *options.text)}",
     )
 
 
-def train(options: Options, inputs: Inputs, folder: Path) -> Training:
+def train(options: Options, inputs: Inputs, folder: Path, max_memory: int | None) -> Training:
     """Train and save in a folder of this machine."""
     from trafo.cli.tokenizer.existing import refuse_other_training
-    from trafo.runtime.sizes import parse_size
     from trafo.tokenizer.formats.load import save_folder
     from trafo.tokenizer.train import deciding_facts, train_tokenizer
 
-    max_memory = None if options.max_memory is None else parse_size(options.max_memory)
     facts = deciding_facts(inputs, options.pattern, options.special_tokens)
     facts["vocab_size"] = options.vocab_size
     if not options.overwrite:

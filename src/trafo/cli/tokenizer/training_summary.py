@@ -15,12 +15,21 @@ from trafo.tokenizer.tokenizer import Tokenizer
 from trafo.tokenizer.train import Training
 
 _SAMPLE = 4_000_000  # characters
+_MEMORY_PER_CHARACTER = 64  # bytes to encode them, and some to spare
 
 
 def training_summary(
-    training: Training, vocab_size: int, inputs: Inputs, *, resumed: bool
+    training: Training,
+    vocab_size: int,
+    inputs: Inputs,
+    *,
+    resumed: bool,
+    max_memory: int | None = None,
 ) -> Table:
-    """Times, rates and sizes; a small text may not give all of the requested `vocab_size`."""
+    """Times, rates and sizes; a small text may not give all of the requested `vocab_size`.
+
+    `max_memory`, in bytes, holds here too: what a sample of the text shows takes a part of it.
+    """
     spec = training.spec
     table = plain_table("lrl")
     for phase, seconds in training.seconds.items():
@@ -31,7 +40,7 @@ def training_summary(
     table.add_row("distinct words", f"{training.num_distinct_words:,}", dim(of_text))
     table.add_row("tokens", f"{len(spec.vocab):,}", dim(_kinds(training, vocab_size)))
     table.add_row("longest token", *_longest(training))
-    table.add_row("bytes per token", *_compression(training, inputs))
+    table.add_row("bytes per token", *_compression(training, inputs, max_memory))
     return table
 
 
@@ -57,8 +66,9 @@ def _longest(training: Training) -> tuple[str, Text]:
     return f"{len(longest)} bytes", Text(clipped(readable(longest), 40))
 
 
-def _compression(training: Training, inputs: Inputs) -> tuple[str, Text]:
-    sample = inputs.first_characters(_SAMPLE)
+def _compression(training: Training, inputs: Inputs, max_memory: int | None) -> tuple[str, Text]:
+    most = _SAMPLE if max_memory is None else max_memory // 4 // _MEMORY_PER_CHARACTER
+    sample = inputs.first_characters(min(_SAMPLE, most))
     num_bytes = len(sample.encode())
     num_tokens = len(Tokenizer.from_spec(training.spec).encode_array(sample))
     where = "" if num_bytes == training.num_bytes else f"in the first {format_size(num_bytes)}"
