@@ -22,9 +22,13 @@ from trafo.errors import ConfigError, did_you_mean
 T = TypeVar("T")
 Tree = Mapping[str, Any]
 
+_OPEN_FILES = Path("/dev/fd")  # where `--config <(command)` is found: somebody writes to these
+
 
 def read_yaml(path: Path) -> Tree:
     """The file as plain dicts and lists."""
+    if path.is_fifo() and path.parent != _OPEN_FILES:
+        raise ConfigError("is a pipe", where=str(path), hint="save the settings to a file first")
     try:
         plain = OmegaConf.to_container(OmegaConf.load(path))
     except RecursionError:

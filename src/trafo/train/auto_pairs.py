@@ -84,8 +84,11 @@ def _size_and_shape(asked: TrainConfig) -> tuple[int, Shape]:
 
 
 def _size(path: str) -> int:
-    if not Path(path).is_file():
+    if not Path(path).exists():
         raise InputError("no such file", where=path)
+    if not Path(path).is_file():
+        what = "is not a file, and sentence pairs are read more than once"
+        raise InputError(what, where=path, hint="save them to a file first")
     return Path(path).stat().st_size
 
 

@@ -135,6 +135,11 @@ def test_train_on_what_is_not_there_or_not_text(tmp_path, refused):
     complaint = refused(*train_line(tmp_path / "wrong.txt", out)[1:])
     assert "wrong.txt: not UTF-8: byte 0xff at offset 4" in complaint
     assert not (out / "trafo.json").exists()
+    for name, content in (("empty.txt", b""), ("empty.gz", gzip.compress(b""))):
+        (tmp_path / name).write_bytes(content)
+        complaint = refused(*train_line(tmp_path / name, tmp_path / "none")[1:])
+        assert f"{name}: the text is empty" in complaint
+    assert not (tmp_path / "none").exists()
     (tmp_path / "file").touch()
     assert "is a file" in refused(*train_line(tmp_path / "wrong.txt", tmp_path / "file")[1:])
 

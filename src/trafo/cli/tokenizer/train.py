@@ -15,7 +15,7 @@ from trafo.cli.tokenizer.arguments import (
     TextPaths,
 )
 from trafo.cli.tokenizer.existing import COUNTS
-from trafo.errors import require_at_least
+from trafo.errors import InputError, require_at_least
 from trafo.runtime.commands import command
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ def train(options: Options, inputs: Inputs, folder: Path, max_memory: int | None
     facts["vocab_size"] = options.vocab_size
     if not options.overwrite:
         refuse_other_training(folder, facts)
+    if not inputs.first_characters(1):
+        raise InputError("the text is empty", where=str(inputs.files[0].path))
     with _elsewhere(options) as elsewhere:
         training = train_tokenizer(
             inputs,
