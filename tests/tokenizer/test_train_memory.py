@@ -126,7 +126,7 @@ def test_the_limit_holds(tmp_path: Path, num_workers: str) -> None:
 
 @pytest.mark.parametrize(
     ("megabytes", "number"),
-    [(32, 50_000), *(pytest.param(mb, 300_000, marks=pytest.mark.slow) for mb in (24, 48, 100))],
+    [(20, 25_000), *(pytest.param(mb, 300_000, marks=pytest.mark.slow) for mb in (24, 48, 100))],
 )
 def test_the_limit_holds_for_text_without_spaces(
     tmp_path: Path, megabytes: int, number: int

@@ -9,6 +9,7 @@ import re
 import textwrap
 import typing
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 REQUIRED = dataclasses.MISSING
@@ -40,7 +41,13 @@ class Setting:
 
 def fields_table(cls: type) -> list[Setting]:
     """All settings of the tree, in the order of the source."""
-    return list(_walk(cls, REQUIRED, prefix=""))
+    return list(_settings(cls))
+
+
+@cache
+def _settings(cls: type) -> tuple[Setting, ...]:
+    """Made once: their help is read from the source, which takes longer than all else."""
+    return tuple(_walk(cls, REQUIRED, prefix=""))
 
 
 def _walk(cls: type, instance: object, prefix: str) -> Iterator[Setting]:
