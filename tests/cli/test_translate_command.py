@@ -28,6 +28,7 @@ from trafo.models import (
     TransformerLM,
 )
 from trafo.tokenizer import Tokenizer
+from trafo.train.run import Run
 
 BYTES = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
 SENTENCES = ["a dog", "", "zwei Hunde <|endoftext|> é", "a"]
@@ -85,6 +86,27 @@ def test_standard_input_and_n_best(trafo, folder, monkeypatch):
     found = expected(folder, ["a dog", "b"], beam=2, n_best=2)
     rows = [(i, *each) for i, both in enumerate(found) for each in both]
     assert text == "".join(f"{i} ||| {best} ||| {score:.4f}\n" for i, best, score in rows)
+
+
+def test_beam_search_settings_of_the_run_hold_unless_others_are_given(trafo, folder, tmp_path):
+    file, sentences = tmp_path / "in.txt", ["a dog", "b", "two"]
+    file.write_text("\n".join(sentences))
+    of_run = {"beam": 3, "n_best": 2}
+    (folder / "config.yaml").write_text(
+        json.dumps({"decoding": of_run | {"max_extra": 3, "max_ratio": 1.0}, "steps": 5})
+    )
+    try:
+        plain = trafo("translate", file)[1]
+        one = trafo("translate", file, "--n-best", 1)[1]
+        from_python = Run(folder).translate(sentences)
+    finally:
+        (folder / "config.yaml").unlink()
+    found = expected(folder, sentences, **of_run)
+    texts = [line.split(" ||| ")[1] for line in plain.splitlines()]
+    assert texts == [text for both in found for text, _ in both]
+    best = expected(folder, sentences, **of_run | {"n_best": 1})
+    assert one == "".join(f"{each[0][0]}\n" for each in best)
+    assert from_python == [both[0][0] for both in found]
 
 
 def test_json_has_scores(trafo, folder, tmp_path):

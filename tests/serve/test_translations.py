@@ -26,9 +26,13 @@ def test_translations(bundle):
     )  # fmt: skip
     model = EncoderDecoder(config).eval()
     tokenizer = PairTokenizer(bundle.tokenizer, bundle.tokenizer)
-    served = TranslationModel("t", Path("t"), TranslatorBundle(model, tokenizer, Path("t"), 3))
+    of_run = {"length_penalty": 0.2, "beam": 4}
+    translator = TranslatorBundle(model, tokenizer, Path("t"), 3, of_run)
+    served = TranslationModel("t", Path("t"), translator)
     sentences = ["Hi", "", "a b"]
-    expected = translate(model, tokenizer, sentences, BeamConfig(beam=3, n_best=2))
+    expected = translate(
+        model, tokenizer, sentences, BeamConfig(beam=3, n_best=2, length_penalty=0.2)
+    )
     with TestClient(create_app(Models([served]))) as client:
         assert client.get("/v1/models").json()["data"][0]["kind"] == "translation"
         assert client.get("/v1/models").json()["data"][0]["dtype"] == "float32"
@@ -38,6 +42,9 @@ def test_translations(bundle):
         for entry, best in zip(answer["data"], expected, strict=True):
             scores = [found["score"] for found in entry["translations"]]
             assert scores == pytest.approx([each.score for each in best])
+        answer = client.post("/v1/translations", json={"input": "Hi"}).json()["data"][0]
+        (best,) = translate(model, tokenizer, ["Hi"], BeamConfig(**of_run))
+        assert answer["translations"][0]["score"] == pytest.approx(best[0].score)
         for wrong in ({"beam": 1, "n_best": 2}, {"beams": 2}, {"input": "x" * 40}, {"input": []}):
             refused = client.post("/v1/translations", json=body | wrong)
             assert refused.status_code == 400

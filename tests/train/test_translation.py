@@ -70,8 +70,11 @@ def test_accumulation_changes_neither_loss_nor_gradient(
     assert found[2] == pytest.approx(found[0], abs=1e-5)
 
 
-def test_two_processes_learn_what_one_learns(make_pairs_config: MakeConfig, tmp_path: Path) -> None:
-    same: dict[str, Any] = {"steps": 4, **NO_DROPOUT}
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_two_processes_learn_what_one_learns(
+    make_pairs_config: MakeConfig, tmp_path: Path, parallel: str
+) -> None:
+    same: dict[str, Any] = {"steps": 4, "machine__parallel": parallel, **NO_DROPOUT}
     one, two = make_pairs_config("one", **same), make_pairs_config("two", **same)
     start.train(one)
     on_two(two, tmp_path)

@@ -6,8 +6,8 @@ folder, a GGUF file, or a llama2.c file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +19,14 @@ from trafo.checkpoint.convert.gguf_file import load_gguf, read_gguf_config
 from trafo.checkpoint.convert.gguf_reader import GGUF
 from trafo.checkpoint.convert.hugging_face import load_hugging_face, read_hugging_face_config
 from trafo.checkpoint.convert.llama2c import load_llama2c, read_llama2c_config
-from trafo.checkpoint.locate import CHECKPOINTS, MANIFEST, TOKENIZER, kind_of, load_tokenizer
+from trafo.checkpoint.locate import (
+    CHECKPOINTS,
+    MANIFEST,
+    RUN_CONFIG,
+    TOKENIZER,
+    kind_of,
+    load_tokenizer,
+)
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.checkpoint.store import CheckpointStore, read_step, read_weights
 from trafo.data.pair_tokenizer import PairTokenizer
@@ -54,6 +61,8 @@ class TranslatorBundle:
     """the folder that the weights came from"""
     step: int
     """training steps"""
+    decoding: Mapping[str, Any] = field(default_factory=dict)
+    """the beam search settings of the run, as its config has them"""
 
 
 def load_bundle(path: str | PathLike[str], *, best: bool = False, fast: bool = True) -> Bundle:
@@ -149,8 +158,17 @@ def _translation_model(path: Path) -> TranslatorBundle:
     if not isinstance(model, Translator):
         what = "is a language model, not a translation model"
         raise InputError(what, where=str(path), hint="use it with `trafo generate`")
-    tokenizer = PairTokenizer.load(path.parent.parent / TOKENIZER)
-    return TranslatorBundle(model, tokenizer, path, read_step(path))
+    run = path.parent.parent
+    tokenizer = PairTokenizer.load(run / TOKENIZER)
+    return TranslatorBundle(model, tokenizer, path, read_step(path), _decoding(run / RUN_CONFIG))
+
+
+def _decoding(config: Path) -> Mapping[str, Any]:
+    """None in runs of older versions."""
+    from trafo.config.yaml_file import read_yaml
+
+    settings: Mapping[str, Any] = read_yaml(config).get("decoding", {}) if config.is_file() else {}
+    return settings
 
 
 def _model(path: Path) -> Module:

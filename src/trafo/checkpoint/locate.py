@@ -12,6 +12,8 @@ from trafo.tokenizer.formats.load import load_any
 
 CHECKPOINTS = "checkpoints"
 TOKENIZER = "tokenizer"
+RUN_CONFIG = "config.yaml"
+"""all settings of a run"""
 MANIFEST = "manifest.json"
 TOKENIZER_SUFFIX = ".tokenizer"
 """what the tokenizer's folder beside a llama2.c file is called, after the file's own name"""

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from trafo.cli.decoding import DecodingFlags
 from trafo.cli.generate import RunPath
 from trafo.cli.tokenizer.arguments import (
     Errors,
@@ -19,7 +20,6 @@ from trafo.cli.tokenizer.arguments import (
     Threads,
 )
 from trafo.errors import InputError, require, require_at_least
-from trafo.generate.beam_config import BeamConfig
 
 if TYPE_CHECKING:
     from trafo.checkpoint.bundle import Bundle, TranslatorBundle
@@ -31,7 +31,7 @@ _TOKENS = ".tokens"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(BeamConfig):
+class Options(DecodingFlags):
     """Evaluate a model: loss, perplexity and bits per byte; of translations, BLEU and chrF too."""
 
     run: RunPath
@@ -66,7 +66,6 @@ class Options(BeamConfig):
     """print JSON instead of a table"""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for flag in ("context_length", "stride", "batch_size", "max_tokens", "threads"):
             require_at_least(1, **{"--" + flag.replace("_", "-"): getattr(self, flag)})
         is_one = bool(self.text) != bool(self.pairs)
@@ -97,11 +96,13 @@ def _translation_facts(options: Options) -> dict[str, Any]:
     from trafo.evaluate.bleu import Bleu
     from trafo.evaluate.chrf import Chrf
     from trafo.evaluate.corpus import corpus_score
+    from trafo.generate.translate import search_settings
 
     pairs = read_pairs(options.pairs, errors=options.errors)
     bundle = load_translator(options.run, best=options.best, fast=options.fast)
     sources = [pair.source for pair in pairs]
-    found = translate_all(bundle, sources, options, options.threads)
+    search = search_settings(bundle, **options.decoding)
+    found = translate_all(bundle, sources, search, options.threads)
     hypotheses, references = [best[0].text for best in found], [[pair.target for pair in pairs]]
     lowercase = options.lowercase or bundle.tokenizer.lowercase
     bleu, chrf = Bleu(lowercase), Chrf(lowercase)

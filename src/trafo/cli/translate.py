@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from trafo.cli.decoding import DecodingFlags
 from trafo.cli.generate import LATEST, RunPath
 from trafo.cli.tokenizer.arguments import OptionalPath, Threads
 from trafo.errors import InputError, require_at_least
-from trafo.generate.beam_config import BeamConfig
 
 if TYPE_CHECKING:
     from trafo.checkpoint.bundle import TranslatorBundle
+    from trafo.generate.beam_config import BeamConfig
     from trafo.generate.translate import Translation
 
 Kind = Literal["cross", "encoder", "decoder"]
@@ -26,7 +27,7 @@ _TOGETHER = 4000  # lines that are sorted by length and translated before they a
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(BeamConfig):
+class Options(DecodingFlags):
     """Translate files, standard input, or what you type: one sentence per line."""
 
     run: RunPath = LATEST
@@ -51,36 +52,33 @@ class Options(BeamConfig):
     """one panel per layer and attention head, instead of the mean of all"""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_at_least(1, **{"--threads": self.threads})
-
-    def search(self) -> BeamConfig:
-        """The settings of the search alone."""
-        return BeamConfig(**{f.name: getattr(self, f.name) for f in fields(BeamConfig)})
 
 
 def run(options: Options) -> None:
     """Load, translate, write."""
     from trafo.checkpoint.bundle import load_translator
+    from trafo.generate.translate import search_settings
     from trafo.runtime.atomic import atomic_write
 
     bundle = load_translator(options.run, best=options.best)
+    search = search_settings(bundle, **options.decoding)
     if not options.files and sys.stdin.isatty():
-        _converse(bundle, options)
+        _converse(bundle, search, options)
         return
     sentences = _sentences(options.files)
     if options.attention is not None:
-        _draw(bundle, sentences, options)
+        _draw(bundle, sentences, search, options)
     if options.tree:
-        _show_trees(bundle, sentences, options)
+        _show_trees(bundle, sentences, search)
         return
     if options.out is None:
-        for lines in _translated(bundle, sentences, options):
+        for lines in _translated(bundle, sentences, search, options):
             sys.stdout.buffer.write(lines.encode())
             sys.stdout.buffer.flush()
         return
     with atomic_write(options.out, "w") as file:
-        file.writelines(_translated(bundle, sentences, options))
+        file.writelines(_translated(bundle, sentences, search, options))
 
 
 def translate_all(
@@ -113,19 +111,20 @@ def _sentences(files: Sequence[Path]) -> list[str]:
 
 
 def _translated(
-    bundle: TranslatorBundle, sentences: Sequence[str], options: Options
+    bundle: TranslatorBundle, sentences: Sequence[str], search: BeamConfig, options: Options
 ) -> Iterator[str]:
     """The lines to write, some thousand sentences at a time."""
     number = 0
     for start in range(0, len(sentences), _TOGETHER):
         together = sentences[start : start + _TOGETHER]
-        all_found = translate_all(bundle, together, options.search(), options.threads)
+        all_found = translate_all(bundle, together, search, options.threads)
         for sentence, found in zip(together, all_found, strict=True):
-            yield "".join(_line(number, sentence, each, options) + "\n" for each in found)
+            lines = (_line(number, sentence, each, options, search.n_best) for each in found)
+            yield "".join(line + "\n" for line in lines)
             number += 1
 
 
-def _line(number: int, sentence: str, found: Translation, options: Options) -> str:
+def _line(number: int, sentence: str, found: Translation, options: Options, n_best: int) -> str:
     """The text alone; in an n-best list with the sentence's number and score, as in Moses."""
     import json
 
@@ -133,12 +132,14 @@ def _line(number: int, sentence: str, found: Translation, options: Options) -> s
         facts = {"source": sentence, "translation": found.text}
         facts |= {"logprob": found.logprob, "score": found.score, "sentence": number}  # type: ignore[dict-item]
         return json.dumps(facts, ensure_ascii=False)
-    if options.n_best == 1:
+    if n_best == 1:
         return found.text
     return f"{number} ||| {found.text} ||| {found.score:.4f}"
 
 
-def _draw(bundle: TranslatorBundle, sentences: Sequence[str], options: Options) -> None:
+def _draw(
+    bundle: TranslatorBundle, sentences: Sequence[str], search: BeamConfig, options: Options
+) -> None:
     """The attention of the first sentence that is not empty."""
     from trafo.generate.translate import translate
     from trafo.generate.translation_attention import draw_attention, translation_attention
@@ -149,13 +150,13 @@ def _draw(bundle: TranslatorBundle, sentences: Sequence[str], options: Options) 
     if sentence is None:
         raise InputError("no sentence to draw the attention of", hint="give one that is not empty")
     model, tokenizer = bundle.model, bundle.tokenizer
-    target = translate(model, tokenizer, [sentence], options.search())[0][0].ids
+    target = translate(model, tokenizer, [sentence], search)[0][0].ids
     found = translation_attention(model, tokenizer, sentence, target, options.attention_of)
     draw_attention(found, options.attention, heads=options.attention_heads)
     say(f"attention: {options.attention}")
 
 
-def _show_trees(bundle: TranslatorBundle, sentences: Sequence[str], options: Options) -> None:
+def _show_trees(bundle: TranslatorBundle, sentences: Sequence[str], search: BeamConfig) -> None:
     from trafo.cli.beam_tree import beam_tree
     from trafo.generate.beam import beam_search_steps
     from trafo.generate.translate import source_ids
@@ -166,7 +167,7 @@ def _show_trees(bundle: TranslatorBundle, sentences: Sequence[str], options: Opt
     places = [place for place, sentence in enumerate(sentences) if sentence.strip()]
     for place, ids in zip(places, source_ids(model, tokenizer, sentences, places), strict=True):
         with evaluating(model):
-            found, steps = beam_search_steps(model, ids, tokenizer.end, options.search())
+            found, steps = beam_search_steps(model, ids, tokenizer.end, search)
         show(
             beam_tree(
                 sentences[place], steps, found[0], lambda token: tokenizer.target.decode([token])
@@ -174,7 +175,7 @@ def _show_trees(bundle: TranslatorBundle, sentences: Sequence[str], options: Opt
         )
 
 
-def _converse(bundle: TranslatorBundle, options: Options) -> None:
+def _converse(bundle: TranslatorBundle, search: BeamConfig, options: Options) -> None:
     """Translate what is typed, until an empty line or the end of the input."""
     from trafo.generate.translate import translate
     from trafo.runtime.console import say, show
@@ -182,8 +183,8 @@ def _converse(bundle: TranslatorBundle, options: Options) -> None:
     say("type a sentence to translate; an empty line exits")
     number = 0
     while sentence := _typed():
-        found = translate(bundle.model, bundle.tokenizer, [sentence], options.search())[0]
-        show("\n".join(_line(number, sentence, each, options) for each in found))
+        found = translate(bundle.model, bundle.tokenizer, [sentence], search)[0]
+        show("\n".join(_line(number, sentence, each, options, search.n_best) for each in found))
         number += 1
 
 

@@ -23,7 +23,7 @@ class Hypothesis(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class BeamConfig:
-    """Beam search settings."""
+    """Beam search settings; those of a run hold wherever it translates, unless others are given."""
 
     beam: int = 5
     """beam size: hypotheses kept at each step; 1 is greedy search"""

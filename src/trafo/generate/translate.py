@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+from trafo.checkpoint.bundle import TranslatorBundle
+from trafo.checkpoint.locate import RUN_CONFIG
+from trafo.config import with_values
 from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.data.pairs import PADDING_CHARACTER
 from trafo.errors import InputError, require_lists
@@ -50,6 +54,13 @@ def translate(
             for each in hypotheses
         ]
     return results
+
+
+def search_settings(bundle: TranslatorBundle, **given: Any) -> BeamConfig:
+    """The beam search settings of a run, and over them those that are given and not None."""
+    where = str(bundle.source.parent.parent / RUN_CONFIG)
+    run = with_values(BeamConfig(), bundle.decoding, where)
+    return replace(run, **{name: value for name, value in given.items() if value is not None})
 
 
 def source_ids(

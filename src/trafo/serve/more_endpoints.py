@@ -13,8 +13,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from trafo.errors import TrafoError
-from trafo.generate.beam_config import BeamConfig
-from trafo.generate.translate import translate
+from trafo.generate.translate import search_settings, translate
 from trafo.models import CausalLM
 from trafo.models.sentence import Pooling, sentence_vectors
 from trafo.serve.errors import ApiError, from_trafo
@@ -74,8 +73,9 @@ async def translations(http: HttpRequest) -> Response:
     served = service.models.translation(body.model)
     sentences = _bounded([body.input] if isinstance(body.input, str) else body.input)
     try:
-        config = BeamConfig(beam=body.beam, n_best=body.n_best, length_penalty=body.length_penalty)
         bundle = served.bundle
+        given = {"beam": body.beam, "n_best": body.n_best, "length_penalty": body.length_penalty}
+        config = search_settings(bundle, **given)
         job = partial(translate, bundle.model, bundle.tokenizer, sentences, config)
         found = await service.compute(job)
     except TrafoError as error:

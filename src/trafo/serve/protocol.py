@@ -104,12 +104,12 @@ class EmbeddingBody(Body):
 
 
 class TranslationBody(Body):
-    """`POST /v1/translations`: beam search with an encoder-decoder."""
+    """`POST /v1/translations`: beam search with an encoder-decoder; by default as the run says."""
 
     input: str | list[str]
-    beam: Annotated[int, Field(ge=1, le=64)] = 5
-    n_best: Annotated[int, Field(ge=1, le=64)] = 1
-    length_penalty: Annotated[Number, Field(ge=0)] = 1.0
+    beam: Annotated[int, Field(ge=1, le=64)] | None = None
+    n_best: Annotated[int, Field(ge=1, le=64)] | None = None
+    length_penalty: Annotated[Number, Field(ge=0)] | None = None
 
 
 class TokenizeBody(Body):

@@ -15,6 +15,7 @@ from tyro.conf import Positional, arg
 from trafo.data.prepare import DataConfig
 from trafo.data.prepare_pairs import TranslationConfig
 from trafo.errors import require, require_at_least
+from trafo.generate.beam_config import BeamConfig
 from trafo.models import (
     EncoderDecoderConfig,
     GPT2Config,
@@ -154,6 +155,7 @@ class TrainConfig:
     recurrent: RecurrentConfig = field(default_factory=RecurrentConfig)
     data: DataConfig = field(default_factory=DataConfig)
     translation: TranslationConfig = field(default_factory=TranslationConfig)
+    decoding: BeamConfig = field(default_factory=BeamConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     watch: WatchConfig = field(default_factory=WatchConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)

@@ -16,7 +16,7 @@ import dataclasses
 import math
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,8 +25,8 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from trafo.checkpoint.bundle import Bundle, load_bundle
-from trafo.checkpoint.locate import CHECKPOINTS, TOKENIZER
+from trafo.checkpoint.bundle import Bundle, TranslatorBundle, load_bundle, load_translator
+from trafo.checkpoint.locate import CHECKPOINTS, RUN_CONFIG, TOKENIZER
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.config import load, to_yaml, with_values
 from trafo.errors import FormatError, InputError, StorageError
@@ -47,7 +47,7 @@ from trafo.train.plan import Plan
 
 RUNS = Path("runs")
 LATEST = "latest"
-CONFIG = "config.yaml"
+CONFIG = RUN_CONFIG
 _LOCK, _METRICS, _SAMPLES = ".lock", "metrics.jsonl", "samples.txt"
 _CURVE, _TENSORBOARD = "loss.png", "tensorboard"
 _PARTS = (CONFIG, TOKENIZER, CHECKPOINTS, _LOCK, _METRICS, _SAMPLES, _CURVE, _TENSORBOARD)
@@ -165,6 +165,10 @@ class Run:
     def _bundle(self) -> Bundle:
         return load_bundle(self.path)
 
+    @cached_property
+    def _translator(self) -> TranslatorBundle:
+        return load_translator(self.path)
+
     @property
     def model(self) -> CausalLM:
         """The model of the newest checkpoint, ready to be used."""
@@ -181,6 +185,15 @@ class Run:
 
         config = GenerationConfig(**{"kernel": "auto", **settings})
         return generate(self.model, self.tokenizer, [prompt], config)[0].text
+
+    def translate(self, sentences: Sequence[str], **settings: Any) -> list[str]:
+        """Translations of sentences; settings of `BeamConfig` replace the run's `decoding` ones."""
+        from trafo.generate.translate import search_settings, translate
+
+        bundle = self._translator
+        config = search_settings(bundle, **settings)
+        found = translate(bundle.model, bundle.tokenizer, sentences, config)
+        return [best[0].text for best in found]
 
     def resume(self, **settings: Any) -> Run:
         """Resume from the newest checkpoint; train for longer with `steps=` or `budget=`."""

@@ -7,6 +7,7 @@ target shifted right (teacher forcing); the loss is the cross-entropy of each ta
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from trafo.evaluate.corpus import corpus_score
 from trafo.evaluate.text_bytes import byte_lengths
 from trafo.evaluate.translation import evaluate_pairs
 from trafo.fast import head_loss
-from trafo.generate.beam_config import BeamConfig
 from trafo.generate.translate import translate
 from trafo.models import EncoderDecoder
 from trafo.models.translator import Translator
@@ -144,7 +144,8 @@ class Translation(Task):
     def _greedy(self, model: Module, pairs: Sequence[Pair]) -> list[str]:
         """Their translations by greedy search."""
         sources = [pair.source for pair in pairs]
-        found = translate(_translator(model), self.data.tokenizer, sources, BeamConfig(beam=1))
+        search = replace(self.config.decoding, beam=1, n_best=1)
+        found = translate(_translator(model), self.data.tokenizer, sources, search)
         return [best[0].text for best in found]
 
     def fingerprint(self) -> dict[str, Any]:

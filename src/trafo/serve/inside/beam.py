@@ -8,8 +8,8 @@ from trafo.checkpoint.bundle import TranslatorBundle
 from trafo.data.pairs import PADDING_CHARACTER
 from trafo.errors import InputError
 from trafo.generate.beam import beam_search_steps
-from trafo.generate.beam_config import BeamConfig, Hypothesis
-from trafo.generate.translate import source_ids
+from trafo.generate.beam_config import Hypothesis
+from trafo.generate.translate import search_settings, source_ids
 from trafo.models.evaluating import evaluating
 
 
@@ -24,7 +24,7 @@ def beam_tree(bundle: TranslatorBundle, sentence: str, beam: int) -> dict[str, A
         raise InputError("the sentence is empty", hint="write at least one word")
     model, tokenizer = bundle.model, bundle.tokenizer
     source = source_ids(model, tokenizer, [clean], [0])[0]
-    config = BeamConfig(beam=beam, n_best=beam)
+    config = search_settings(bundle, beam=beam, n_best=beam)
     with evaluating(model):
         found, steps = beam_search_steps(model, source, tokenizer.end, config)
     return {
