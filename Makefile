@@ -18,7 +18,7 @@ demo: $(VENV)/.run  ## the main job on a built-in corpus
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # Ray takes a node that waits too long for a core for dead, so its tests have the machine to themselves.
-CLUSTER := $(BIN)/python -m pytest --timeout 300 tests/cluster tests/experiment/test_on_ray.py
+CLUSTER := $(BIN)/python -m pytest --timeout 300 tests/cluster
 
 test: $(VENV)/.dev  ## the test suite, in minutes
 	@$(PYTEST) -m 'not slow and not cluster'

@@ -10,17 +10,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trafo.cluster import counting, encoding
-from trafo.cluster.connect import check_room, connected
+from trafo.cluster.connect import check_room, connected, num_cpus
 from trafo.cluster.counting import counting_on
 from trafo.cluster.encoding import encoding_on
 from trafo.cluster.processes import NodeDiedError, RemoteProgram
+from trafo.cluster.tasks import Tasks, map_in_order
 from trafo.errors import ConfigError, InputError
 from trafo.runtime import progress
 from trafo.tokenizer import Tokenizer, encode_files, train_tokenizer
@@ -78,6 +79,24 @@ def test_the_same_token_file_to_the_byte(texts: Path, alone: Any, ray: Any, tmp_
     with encoding_on("ray") as elsewhere:
         there = encoded(texts, alone.spec, tmp_path / "x.tokens", elsewhere=elsewhere)
     assert there == encoded(texts, alone.spec, tmp_path / "y.tokens")
+
+
+def test_only_a_few_pieces_are_under_way(ray: Any) -> None:
+    """What bounds the memory of the driver, whatever the size of the corpus."""
+    begun: list[int] = []
+
+    def items() -> Iterator[int]:
+        for i in range(30):
+            begun.append(i)
+            yield i
+
+    for i, result in enumerate(map_in_order(Tasks(doubled, None), items())):
+        assert result == 2 * i
+        assert len(begun) - i <= 2 * num_cpus() + 1
+
+
+def doubled(_: Any, number: int) -> int:
+    return 2 * number
 
 
 class Killing:
@@ -209,6 +228,42 @@ def test_ctrl_c_leaves_no_job_behind(cluster: Any, ray: Any, tmp_path: Path) -> 
     assert process.returncode == 130, said
     assert said.splitlines()[-1] == "interrupted"
     wait_until(lambda: busy() == 0)
+
+
+@pytest.fixture
+def client_address(cluster: Any) -> Iterator[str]:
+    """Where programs from outside connect to the cluster, as `ray start --head` offers it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    module = [sys.executable, "-m", "ray.util.client.server", "--mode", "proxy"]
+    where = ["--host", "127.0.0.1", "--port", str(port), "--address", cluster.address]
+    with subprocess.Popen([*module, *where], stderr=subprocess.DEVNULL) as server:
+        wait_until(lambda: listens(port) or server.poll() is not None)
+        yield f"ray://127.0.0.1:{port}"
+        server.terminate()
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.slow
+def test_commands_from_outside_of_the_cluster(
+    texts: Path, alone: Any, client_address: str, ray: Any, tmp_path: Path
+) -> None:
+    def trafo(*arguments: str | Path) -> None:
+        verb = [sys.executable, "-m", "trafo", "tokenizer", *map(str, arguments)]
+        subprocess.run([*verb, "--on", client_address], check=True)
+
+    specials = ["--vocab-size", "600", "--special-tokens", END]
+    trafo("train", texts, *specials, "--out", tmp_path / "tok")
+    assert Tokenizer.load(tmp_path / "tok").spec == alone.spec
+    out = tmp_path / "x.tokens"
+    trafo("encode", tmp_path / "tok", texts, "--end-of-document", END, "--out", out)
+    there = [Path(f"{out}{suffix}").read_bytes() for suffix in ("", ".documents", ".json")]
+    assert there == encoded(texts, alone.spec, tmp_path / "y.tokens")
 
 
 _SHOUT = ["-c", "import sys\nfor line in sys.stdin: print(line.upper(), end='', flush=True)"]

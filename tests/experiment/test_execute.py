@@ -24,7 +24,7 @@ from trafo.experiment.live import last_record
 from trafo.experiment.plan import PlannedRun, plan_runs
 from trafo.experiment.result import RESULT, Result, read_result
 from trafo.experiment.spec import Halving
-from trafo.experiment.start import Share, make_runs, share_machine
+from trafo.experiment.start import Share, make_runs, share_cluster, share_machine
 from trafo.experiment.worker import has_diverged, make_run
 from trafo.train import start
 
@@ -142,6 +142,20 @@ def test_the_machine_is_shared_without_fighting_for_cores(
     monkeypatch.setattr("trafo.experiment.start.available_memory", lambda: 1_000_000)
     with pytest.raises(TrafoError, match=r"a run needs .* of memory, 1.00 MB are free"):
         share_machine(runs)
+
+
+def test_a_cluster_is_shared_among_the_runs() -> None:
+    runs: list[Any] = [None] * 6
+    for cpus, jobs, at_a_time, threads in (
+        (4, None, 4, 1),
+        (16, None, 6, 1),
+        (16, 2, 2, 8),
+        (2, 3, 2, 1),
+    ):
+        share = share_cluster(runs, cpus, jobs)
+        assert (share.jobs, share.threads) == (at_a_time, threads)
+    assert share_cluster(runs, 16, threads=8) == Share(2, 8)
+    assert share_cluster(runs, 16, 3, threads=2) == Share(3, 2)
 
 
 class Fake(Executor):
