@@ -37,8 +37,8 @@ class Result:
     """wall-clock time, validations and checkpoints included"""
     tokens_per_second: float | None = None
     """of the bare training step"""
-    peak_memory: int = 0
-    """peak memory in bytes, without that of the program before the run"""
+    peak_memory: int | None = None
+    """peak memory in bytes, without that of the program before the run; None if stopped early"""
 
     def save(self, folder: Path) -> None:
         """Write it into the folder of its run."""
