@@ -1,16 +1,21 @@
 """Counting and encoding on 1, 2 and 4 Ray workers against our own threads, on this machine.
 
 The cluster and its workers are started before anything is timed; how long that takes is printed.
-What limits a large cluster is measured too: planning, adding up counts, fetching them, writing ids.
+What limits a large cluster is measured too: planning, adding up counts, writing ids;
+and the memory of the driver, for two sizes of the text.
 """
 
 import argparse
 import os
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +28,9 @@ from trafo.cluster.encoding import encoding_on
 from trafo.runtime.progress import set_quiet
 from trafo.tokenizer import Tokenizer, encode_files, train_tokenizer
 from trafo.tokenizer.counting.counter import WordCounter, WordCounts, merge_counts
-from trafo.tokenizer.reading.chunks import Chunker
+from trafo.tokenizer.reading.chunks import START, Chunker
 from trafo.tokenizer.reading.inputs import open_inputs
+from trafo.tokenizer.token_files.writer import TokenWriter
 from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import SpecialFinder
 
@@ -33,6 +39,7 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 
 SPECIAL = "<|endoftext|>"
 VOCAB_SIZE = 300  # hardly any merges: it is counting that is compared
+SECONDS_TO_SETTLE = 15  # after its start, Ray's agents take the cores themselves
 
 
 def seconds(work: Callable[..., object], *arguments: object) -> float:
@@ -49,11 +56,14 @@ class Corpus:
         self.out = path.with_name("out")
 
     def count(self, workers: int | None) -> None:
+        """As the command does it: counts are saved, so that a killed training resumes."""
+        shutil.rmtree(self.out, ignore_errors=True)
+        train = partial(train_tokenizer, self.path, VOCAB_SIZE, [SPECIAL], work_dir=self.out)
         if workers:
-            train_tokenizer(self.path, VOCAB_SIZE, [SPECIAL], num_workers=workers)
+            train(num_workers=workers)
             return
         with counting_on("ray") as elsewhere:
-            train_tokenizer(self.path, VOCAB_SIZE, [SPECIAL], elsewhere=elsewhere)
+            train(elsewhere=elsewhere)
 
     def encode(self, workers: int | None) -> None:
         shutil.rmtree(self.out, ignore_errors=True)
@@ -65,13 +75,13 @@ class Corpus:
             encode_files(self.tokenizer, self.path, out, elsewhere=elsewhere)
 
 
-def compare_with_threads(corpus: Corpus, workers: int, rounds: int) -> None:
-    """Threads and the cluster in turn."""
+@contextmanager
+def cluster(workers: int) -> Iterator[str]:
+    """A Ray cluster with so many workers, and its address."""
     import ray
 
-    size = corpus.path.stat().st_size / 1e6
     with own_warnings():
-        ray.init(
+        running = ray.init(
             "local",
             num_cpus=workers,
             include_dashboard=False,
@@ -80,21 +90,68 @@ def compare_with_threads(corpus: Corpus, workers: int, rounds: int) -> None:
             logging_level="ERROR",
         )
     try:
-        for name, work in (("counting", corpus.count), ("encoding", corpus.encode)):
-            print(f"{name}: first use of {workers} workers {seconds(work, None):.1f} s")
-            work(workers)
-            ours = [(seconds(work, workers), seconds(work, None)) for _ in range(rounds)]
-            ratios = [on_ray / threads for threads, on_ray in ours]
-            rates = [size / statistics.median(column) for column in zip(*ours, strict=True)]
-            print(
-                f"{name}, {workers} workers: threads {rates[0]:.0f} MB/s, Ray {rates[1]:.0f} MB/s, "
-                f"Ray takes {statistics.median(ratios):.2f} x the time "
-                f"({min(ratios):.2f} to {max(ratios):.2f})",
-                flush=True,
-            )
+        yield running.address_info["address"]
     finally:
         with own_warnings():
             ray.shutdown()
+
+
+def compare_with_threads(corpus: Corpus, workers: int, rounds: int) -> None:
+    """Threads and the cluster that is connected in turn."""
+    size = corpus.path.stat().st_size / 1e6
+    for name, work in (("counting", corpus.count), ("encoding", corpus.encode)):
+        print(f"{name}: first use of {workers} workers {seconds(work, None):.1f} s")
+        work(workers)
+    time.sleep(SECONDS_TO_SETTLE)
+    for name, work in (("counting", corpus.count), ("encoding", corpus.encode)):
+        work(None)
+        ours = [(seconds(work, workers), seconds(work, None)) for _ in range(rounds)]
+        ratios = [on_ray / threads for threads, on_ray in ours]
+        rates = [size / statistics.median(column) for column in zip(*ours, strict=True)]
+        print(
+            f"{name}, {workers} workers: threads {rates[0]:.0f} MB/s, Ray {rates[1]:.0f} MB/s, "
+            f"Ray takes {statistics.median(ratios):.2f} x the time "
+            f"({min(ratios):.2f} to {max(ratios):.2f})",
+            flush=True,
+        )
+
+
+def driver_memory(corpus: Corpus, address: str) -> None:
+    """Peak memory of the command for a third of the text and for all of it, and without Ray."""
+    tokenizer = str(corpus.path.with_name("tok"))
+    corpus.tokenizer.save(tokenizer)
+    text = corpus.path.read_bytes()
+    part = corpus.path.with_name("part.txt")
+    part.write_bytes(text[: len(text) // 3])
+    for path in (part, corpus.path):
+        verbs = {"train": [path, "--vocab-size", VOCAB_SIZE], "encode": [tokenizer, path]}
+        for verb, arguments in verbs.items():
+            peaks = {}
+            for where, more in (("Ray", ["--on", address]), ("threads", [])):
+                out = ["--out", path.with_name(f"{verb} {path.stem} {where}")]
+                peaks[where] = peak_memory(["tokenizer", verb, *arguments, *out, *more])
+            print(
+                f"{verb}, {path.stat().st_size / 1e6:.0f} MB: peak memory of the driver "
+                f"{peaks['Ray'] / 1e6:.0f} MB, with threads {peaks['threads'] / 1e6:.0f} MB",
+                flush=True,
+            )
+
+
+_COMMAND = """
+import sys
+from trafo.cli.main import main
+from trafo.runtime.memory import peak_memory
+code = main()
+print("peak", peak_memory())
+sys.exit(code)
+"""
+
+
+def peak_memory(arguments: list[object]) -> int:
+    """Peak resident set size of a trafo command, in bytes, as it finds itself."""
+    command = [sys.executable, "-c", _COMMAND, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return int(done.stdout.split()[-1])
 
 
 def limits(path: Path) -> None:
@@ -108,6 +165,23 @@ def limits(path: Path) -> None:
     print(f"planning: {number / took:,.0f} pieces/s from a local disk")
     distinct_words(chunker)
     simulate_adding()
+    write_ids(path.with_name("written.tokens"))
+
+
+def write_ids(path: Path, num_chunks: int = 300) -> None:
+    """As the driver writes what workers encoded, a chunk of a million ids at a time."""
+    ids = np.random.default_rng(0).integers(0, 50_000, 1 << 20, np.uint16)
+    ends = np.array([len(ids)])
+
+    def write() -> None:
+        with TokenWriter(path, "", 50_257, {}) as writer:
+            for _ in range(num_chunks):
+                writer.write(ids, ends, 4 * len(ids), START)
+            writer.finish()
+        path.unlink()
+
+    rate = num_chunks * ids.nbytes / seconds(write)
+    print(f"writing ids with their checksum: {rate / 1e6:,.0f} MB/s")
 
 
 def distinct_words(chunker: Chunker) -> None:
@@ -171,5 +245,9 @@ if __name__ == "__main__":
         file.write_bytes(text[: options.distinct * 10**6])
         limits(file)
         file.write_bytes(text)
+        corpus = Corpus(file, gpt2())
         for number in options.workers:
-            compare_with_threads(Corpus(file, gpt2()), number, options.rounds)
+            with cluster(number) as address:
+                compare_with_threads(corpus, number, options.rounds)
+                if number == max(options.workers):
+                    driver_memory(corpus, address)

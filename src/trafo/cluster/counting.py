@@ -28,7 +28,7 @@ from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import SpecialFinder
 
 SMALLEST_PIECE, LARGEST_PIECE = 4 << 20, 256 << 20  # bytes
-PIECES_PER_CPU = 8
+PIECES_PER_CPU = 4  # each piece has the frequent words again, so more of them cost more
 PIECES_PER_WAVE = 128
 
 Arrays = tuple[Any, Any, Any]  # text, ends and counts of some words

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from typing import Any, ClassVar, Generic, TypeVar
 from uuid import uuid4
 
@@ -52,7 +53,7 @@ class Tasks:
         import ray
 
         self._ray = ray
-        self._function = ray.remote(num_cpus=1, max_retries=-1)(function)
+        self._function = _task(function)
         self._shared: Shared[Any] = Shared(job)
         self._cpus, self._look_at = 1, 0.0
         self._under_way: list[Any] = []
@@ -99,6 +100,14 @@ class Tasks:
                 with suppress(Exception):
                     self._ray.cancel(reference, force=True)
             self._under_way.clear()
+
+
+@lru_cache(maxsize=8)
+def _task(function: Callable[..., Any]) -> Any:
+    """The function for Ray; the same one again, so that workers need not fetch it for each job."""
+    import ray
+
+    return ray.remote(num_cpus=1, max_retries=-1)(function)
 
 
 def _failure(error: Exception) -> StorageError | InputError:

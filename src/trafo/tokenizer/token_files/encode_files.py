@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -12,10 +12,10 @@ import numpy as np
 from trafo.errors import InputError
 from trafo.runtime.progress import progress
 from trafo.runtime.remote import RemotePath, located
-from trafo.tokenizer.formats.spec import END_OF_TEXT, TokenizerSpec
+from trafo.tokenizer.formats.spec import END_OF_TEXT
 from trafo.tokenizer.kernels.arrays import Int64s, Specials
 from trafo.tokenizer.kernels.bpe import NO_ID
-from trafo.tokenizer.reading.chunks import START, Chunker, PlannedChunk, Position
+from trafo.tokenizer.reading.chunks import Chunker, PlannedChunk, Position
 from trafo.tokenizer.reading.inputs import Inputs, Paths, open_inputs
 from trafo.tokenizer.reading.records import Errors
 from trafo.tokenizer.reading.workers import checked_workers, map_in_order
@@ -54,7 +54,7 @@ def encode_files(
         "end_of_document": end_of_document,
     }
     workers = checked_workers(num_workers)
-    job = EncodingJob(tokenizer.spec, inputs, special, end_of_document)
+    job = EncodingJob(inputs, special, end_of_document)
     encoder = ChunkEncoder(tokenizer, job)
     place = located(out)
     path = place if isinstance(place, Path) else place.local_copy
@@ -66,7 +66,7 @@ def encode_files(
                     chunks = encoder.chunker.plan(writer.position)
                     encoded = map_in_order(encoder.encode, chunks, workers)
                 else:
-                    encoded = elsewhere(job, encoder.chunker, writer.position)
+                    encoded = elsewhere(tokenizer, job, writer.position)
                 for part in encoded:
                     writer.write(part.ids, part.document_ends, part.num_bytes, part.next)
                     bar.advance(part.disk_bytes)
@@ -77,7 +77,7 @@ def encode_files(
 
 
 class Encoded(NamedTuple):
-    """The ids of a chunk, or of several, and where in them documents end."""
+    """The ids of a chunk, and where in them documents end."""
 
     ids: Tokens
     document_ends: Int64s
@@ -88,29 +88,15 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True)
 class EncodingJob:
-    """Everything that decides the ids of a corpus."""
+    """Everything but the tokenizer that decides the ids of a corpus."""
 
-    spec: TokenizerSpec
     inputs: Inputs
     special: SpecialPolicy
     end_of_document: str | None
 
 
-EncodeElsewhere = Callable[[EncodingJob, Chunker, Position], Iterator[Encoded]]
-"""from a job, its chunks and where to begin to all that follows, in order"""
-
-
-def joined(parts: Sequence[Encoded]) -> Encoded:
-    """Consecutive parts as one."""
-    starts = np.cumsum([0, *(len(part.ids) for part in parts)])
-    ends = [part.document_ends + start for part, start in zip(parts, starts, strict=False)]
-    return Encoded(
-        np.concatenate([part.ids for part in parts]),
-        np.unique(np.concatenate(ends)),
-        sum(part.num_bytes for part in parts),
-        parts[-1].next,
-        sum(part.disk_bytes for part in parts),
-    )
+EncodeElsewhere = Callable[[Tokenizer, EncodingJob, Position], Iterator[Encoded]]
+"""from a tokenizer, a job and where to begin to all that follows, in order"""
 
 
 class ChunkEncoder:
@@ -146,11 +132,6 @@ class ChunkEncoder:
             ends = self._document_ends(specials, encoder.places_of_specials())
             ids = ids.astype(self._dtype)
             return Encoded(ids, ends, len(data), plan.next, plan.disk_bytes)
-
-    @property
-    def nothing(self) -> Encoded:
-        """The ids of no text."""
-        return Encoded(np.empty(0, self._dtype), np.empty(0, np.int64), 0, START, 0)
 
     def _refuse_specials(self, specials: Specials, plan: PlannedChunk) -> None:
         found = specials[specials[:, 2] < self._finder.document_end]
