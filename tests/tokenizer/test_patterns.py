@@ -86,6 +86,11 @@ def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
         pattern_regex("")
 
 
+def test_an_expression_that_no_file_can_hold_is_refused() -> None:
+    with pytest.raises(InputError, match="lone surrogate"):
+        pattern_regex("\ud800")
+
+
 def test_names_survive_the_way_through_their_expression() -> None:
     for name in PATTERN_NAMES:
         assert pattern_regex(pattern_name(pattern_regex(name))) == pattern_regex(name)

@@ -76,6 +76,10 @@ def pattern_regex(name_or_regex: str) -> str:
             f"there is no split pattern named {name_or_regex!r}",
             hint=did_you_mean(name_or_regex, PATTERN_NAMES, names),
         )
+    if regex.search(r"[\ud800-\udfff]", name_or_regex):
+        raise InputError(
+            f"the split pattern {name_or_regex!r} has a lone surrogate, not a character"
+        )
     return name_or_regex
 
 
