@@ -6,8 +6,11 @@ import pytest
 import torch
 
 import trafo
+from trafo.checkpoint.bundle import load_translator
 from trafo.errors import ConfigError, InputError
 from trafo.generate import GenerationConfig, generate
+from trafo.generate.beam_config import BeamConfig
+from trafo.generate.translate import translate
 
 TEXT = "Once upon a time there was a little fox. The fox was red, and it was kind.\n" * 60
 SMALL = {"d_model": 16, "num_layers": 1, "num_heads": 2, "context_length": 16, "vocab_size": 280}
@@ -136,3 +139,21 @@ def test_relative_texts_and_several(run, tmp_path, monkeypatch):
     )
     assert two.path == Path("runs/a")
     assert [Path(text).name for text in two.read_config().text] == ["a.txt", "b.txt"]
+
+
+def test_sentence_pairs_in_and_a_run_out_that_translates(pairs, tmp_path):
+    run = trafo.train(
+        pairs=pairs,
+        steps=2,
+        out=tmp_path / "run",
+        encoder_decoder={"d_model": 16, "num_heads": 2, "d_ff": 16},
+        decoding={"beam": 2, "max_extra": 2, "max_ratio": 0.0},
+        data={"cache": tmp_path / "cache"},
+        watch={"tensorboard": False, "sample_every": 0, "bleu_sentences": 0},
+    )
+    bundle = load_translator(run.path)
+    for beam in (2, 1):
+        config = BeamConfig(beam=beam, max_extra=2, max_ratio=0.0)
+        ((found,),) = translate(bundle.model, bundle.tokenizer, ["one two"], config)
+        given = {} if beam == 2 else {"beam": 1}
+        assert run.translate(["one two", ""], **given) == [found.text, ""]

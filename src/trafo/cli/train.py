@@ -6,9 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from trafo.config import load, parse_flags, to_yaml
-from trafo.train.asked import Asked, C, settle
-from trafo.train.auto import tell
-from trafo.train.auto_pairs import choose_for_pairs, tell_of_pairs
+from trafo.train.asked import C, settle
 from trafo.train.config import TrainConfig as Options
 
 if TYPE_CHECKING:
@@ -35,14 +33,7 @@ def parse(arguments: list[str], prog: str) -> tuple[Options, bool]:
     def given(base: C) -> C:
         return parse_flags(type(base), arguments, default=base, prog=prog)
 
-    asked = given(Asked())
-    if asked.pairs:
-        options = given(choose_for_pairs(asked))
-        tell_of_pairs(options)
-        return options, only_shown
-    options = settle(asked, given)
-    tell(options)
-    return options, only_shown
+    return settle(given), only_shown
 
 
 def run(options: tuple[Options, bool]) -> int:

@@ -20,15 +20,16 @@ class _Callable(ModuleType):
 
     def __call__(
         self,
-        text: str | PathLike[str] | Sequence[str | PathLike[str]],
+        text: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
         *,
         budget: str | None = None,
         **settings: Any,
     ) -> Run:
         """Train a language model on text files, with sizes that suit them, and return its run.
 
-        Settings are those of the command line: `steps=500`, `out="runs/mine"`,
-        `model={"d_model": 256}`, `optimizer={"lr": 1e-3}`.
+        `pairs=["train.en", "train.de"]` instead of text trains a translation model. Settings are
+        those of the command line: `steps=500`, `out="runs/mine"`, `model={"d_model": 256}`,
+        `optimizer={"lr": 1e-3}`.
         """
         from trafo.train.start import train_on
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from trafo.models import TransformerLMConfig
-from trafo.train.auto import choose
+from trafo.train.auto import choose, tell
+from trafo.train.auto_pairs import choose_for_pairs, tell_of_pairs
 from trafo.train.config import TrainConfig
 
 C = TypeVar("C", bound=TrainConfig)
@@ -45,11 +46,18 @@ class Given(Protocol):
         """The same class of config with these settings."""
 
 
-def settle(asked: TrainConfig, given: Given) -> TrainConfig:
-    """Automatic settings for `asked`, with those of the user over them."""
-    chosen = choose(asked)
-    model = with_fitting_heads(chosen.model, given(Asked.over(chosen)).model)
-    return given(dataclasses.replace(chosen, model=model))
+def settle(given: Given) -> TrainConfig:
+    """Automatic settings for the files that the user gives, and theirs over them; printed once."""
+    asked = given(Asked())
+    if asked.pairs:
+        config = given(choose_for_pairs(asked))
+        tell_of_pairs(config)
+    else:
+        chosen = choose(asked)
+        model = with_fitting_heads(chosen.model, given(Asked.over(chosen)).model)
+        config = given(dataclasses.replace(chosen, model=model))
+        tell(config)
+    return config
 
 
 def with_fitting_heads(

@@ -12,8 +12,7 @@ from typing import Any
 from trafo.checkpoint.store import CheckpointStore
 from trafo.config import with_values
 from trafo.errors import TrafoError, require
-from trafo.train.asked import Asked, C, settle
-from trafo.train.auto import tell
+from trafo.train.asked import C, settle
 from trafo.train.build import build
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks, ranks
@@ -49,9 +48,7 @@ def train_on(
     def over(base: C) -> C:
         return with_values(base, given, "trafo.train")
 
-    config = settle(over(Asked()), over)
-    tell(config)
-    return train(config)
+    return train(settle(over))
 
 
 def resume(path: str | Path, config: TrainConfig | None = None, listen: Listen = Reporter) -> Run:
