@@ -13,7 +13,8 @@ import tokenizer_encode
 import tokenizer_first_use
 import tokenizer_train
 import training
-import translation_beam
+import translation_ctranslate2
+import translation_marian
 import translation_step
 
 if __name__ == "__main__":
@@ -28,5 +29,6 @@ if __name__ == "__main__":
     training.measure(options.rounds)
     generation.measure(options.rounds)
     translation_step.measure(options.rounds)
-    translation_beam.measure(options.rounds)
+    translation_ctranslate2.measure(options.rounds)
+    translation_marian.measure(options.rounds)
     learning.measure(options.nanogpt, rounds=1)

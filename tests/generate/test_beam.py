@@ -1,7 +1,9 @@
 """Beam search: the fast one finds what the plain one finds, and the plain one is right."""
 
+import copy
 import itertools
 import math
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -11,8 +13,9 @@ from hypothesis import strategies as st
 
 from trafo.errors import ConfigError
 from trafo.generate.beam import beam_search_all, beam_search_steps
+from trafo.generate.beam_batch import make_batch
 from trafo.generate.beam_config import BeamConfig
-from trafo.generate.beam_decoder import CachedDecoder, CompiledDecoder, reorder_beams
+from trafo.generate.beam_decoder import CachedDecoder, decoders, reorder_beams
 from trafo.generate.beam_kernels import best_continuations
 from trafo.generate.beam_reference import beam_search
 from trafo.models import (
@@ -23,9 +26,18 @@ from trafo.models import (
 )
 
 VOCAB, END = 14, 13
-LENGTHS = np.array([3, 2, 1])
 # In float64, hypotheses do not change places by rounding.
 SIZES = {"source_vocab_size": VOCAB, "target_vocab_size": VOCAB, "d_model": 8, "dropout": 0.3}
+
+
+@contextmanager
+def torch_threads(number):
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def make(kind, seed=0, **settings):
@@ -129,31 +141,107 @@ def test_greedy_takes_the_most_probable_token():
     assert tuple(ids[1:]) == found.ids
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@given(st.integers(0, 3), SOURCES, CONFIGS, st.integers(1, 20), st.integers(1, 2))
+@settings(max_examples=25)
+def test_the_compiled_search_finds_what_the_plain_one_finds(
+    seed, sources, config, batch_tokens, threads
+):
+    """In float32 against float64: to four digits, hypotheses do not change places by rounding."""
+    exact = make("transformer", seed)
+    with torch_threads(threads):
+        model = copy.deepcopy(exact).float()
+        found = beam_search_all(model, sources, END, config, batch_tokens=batch_tokens)
+    for source, hypotheses in zip(sources, found, strict=True):
+        expected = beam_search(exact, source, END, config)
+        assert [h.ids for h in hypotheses] == [h.ids for h in expected]
+        close = {"abs": 1e-4}
+        logprobs, scores = [h.logprob for h in expected], [h.score for h in expected]
+        assert [h.logprob for h in hypotheses] == pytest.approx(logprobs, **close)
+        assert [h.score for h in hypotheses] == pytest.approx(scores, **close)
+
+
+@pytest.mark.parametrize("beam", [1, 2, 3])
 @pytest.mark.parametrize(
     "settings",
     [
         {},
         {"norm_placement": "pre", "attention_bias": True, "activation": "gelu"},
-        {"final_norms": False, "shared_embeddings": "all"},
+        {"final_norms": False, "shared_embeddings": "all", "target_vocab_size": 2000,
+         "source_vocab_size": 2000},
+        {"head_bias": True, "activation": "silu", "target_vocab_size": 33},
+        {"num_heads": 1, "d_model": 10, "d_ff": 5},
     ],
     ids=str,
-)
+)  # fmt: skip
 @torch.inference_mode()
-def test_the_compiled_decoder_computes_what_the_model_does(settings, dtype):
+def test_the_compiled_decoder_finds_what_the_model_finds(settings, beam):
     """While hypotheses change places, multiply and leave."""
-    model = make("transformer", **settings).to(dtype)
-    sources = torch.tensor([[3, 5, END], [7, END, 0], [END, 0, 0]])
-    decoders = [CachedDecoder(model, sources, 6), CompiledDecoder(model, sources, LENGTHS, 6)]
-    follows = [[0, 0, 1, 1, 2, 2], [1, 0, 2, 2, 5, 4], [2, 3, 4, 5], [1, 1, 2, 3], [3]]
-    rows = 3
-    for follow in follows:
-        last = torch.randint(1, VOCAB, (rows,))
-        expected, found = (decoder.logits(last) for decoder in decoders)
-        torch.testing.assert_close(found, expected)
-        for decoder in decoders:
-            decoder.follow(torch.tensor(follow))
-        rows = len(follow)
+    model = make("transformer", **settings).float()
+    vocab = model.config.target_vocab_size
+    for parameter in model.parameters():
+        parameter += 0.2 * torch.randn_like(parameter)  # biases that are not zero
+    sources = [[3, 5, END], [7, END], [END]]
+    batch = make_batch(model, sources, beam, most_tokens=6, end=END)
+    made = [CachedDecoder(model, batch), decoders(model)(batch)]
+    assert not isinstance(made[1], CachedDecoder)
+    for never_read in (made[1]._memory.target_keys, made[1]._memory.target_values):
+        never_read[:] = math.nan
+    rng = np.random.default_rng(0)
+    sentences, alive = 3, 1
+    for leaves in (0, 0, 1, 0, 1):
+        last = rng.integers(1, vocab, (sentences, alive))
+        totals = -np.sort(rng.exponential(2.0, (sentences, alive)), axis=1)
+        expected, found = (each.best(last, totals, 2 * beam) for each in made)
+        for i in range(sentences):
+            assert kept(found, i, beam) == pytest.approx(kept(expected, i, beam), abs=1e-4)
+        # Beam search continues only what was found: what had no place was not computed.
+        going_on = [
+            [parent for _, token, parent in zip(*row, strict=True) if token != END][:beam]
+            for row in zip(*(each.tolist() for each in expected), strict=True)
+        ]
+        sentences, before, alive = sentences - leaves, alive, beam
+        parents = rng.permuted(np.array(going_on[leaves:]), axis=1)
+        rows = (np.arange(leaves, sentences + leaves)[:, None] * before + parents).ravel()
+        for each in made:
+            each.follow(rows)
+
+
+def kept(found, sentence, beam):
+    """What beam search uses of the continuations of a sentence, as numbers."""
+    logprobs, tokens, parents = (each[sentence].tolist() for each in found)
+    every = list(zip(logprobs, tokens, parents, strict=True))
+    going_on = [each for each in every if each[1] != END][:beam]
+    ended = [each for each in every[:beam] if each[1] == END]
+    return [number for each in going_on + ended for number in each]
+
+
+@torch.inference_mode()
+def test_hypotheses_that_cannot_have_a_place_are_not_computed():
+    """Their keys are never written: those of the second are what they were."""
+    model = make("transformer").float()
+    batch = make_batch(model, [[3, END]], 2, most_tokens=4, end=END)
+    decoder = decoders(model)(batch)
+    decoder.best(np.array([[END]]), np.zeros((1, 1)), 4)
+    decoder.follow(np.zeros(2, np.int64))
+    keys = decoder._memory.target_keys.swapaxes(1, 2)
+    keys[:, 1, 1] = 7
+    found = decoder.best(np.array([[1, 2]]), np.array([[0.0, -100.0]]), 4)
+    assert (found.parents[0, :2] == 0).all()
+    assert (keys[:, 1, 1] == 7).all()
+    keys[:, 1, 2] = 7
+    decoder.best(np.array([[1, 2]]), np.array([[0.0, -0.001]]), 4)
+    assert not (keys[:, 1, 2] == 7).all()
+
+
+def test_a_padding_token_that_is_most_probable_is_not_chosen():
+    model = make("transformer", head_bias=True).float()
+    with torch.no_grad():
+        model.lm_head.bias[0] = 500.0
+    config = BeamConfig(beam=2, max_extra=3, max_ratio=0.0)
+    (found,) = beam_search_all(model, [[3, END]], END, config)
+    (expected,) = (beam_search(model.double(), [3, END], END, config),)
+    assert [h.ids for h in found] == [h.ids for h in expected]
+    assert [h.logprob for h in found] == pytest.approx([h.logprob for h in expected], rel=1e-5)
 
 
 def test_equal_continuations_keep_their_order_and_padding_is_never_chosen():

@@ -17,22 +17,28 @@ def made(tmp_path, monkeypatch):
     """The kernel of a small package, imported anew; `factor` is in another file than the kernel."""
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.syspath_prepend(tmp_path)
-    folder = tmp_path / "small_package"
-    folder.mkdir()
-    (folder / "__init__.py").touch()
+    folder = tmp_path / "small_package" / "part"
+    (folder / "other").mkdir(parents=True)
+    for each in (folder.parent, folder, folder / "other"):
+        (each / "__init__.py").touch()
     (folder / "times.py").write_text(
-        "from small_package.factor import FACTOR\n"
+        "from small_package.part.factor import FACTOR\n"
+        "from small_package.part.other.more import more\n"
         "from trafo.runtime.kernels import kernel\n\n"
-        "@kernel\ndef times(x):\n    return FACTOR * x\n"
+        "@kernel\ndef times(x):\n    return FACTOR * more(x)\n"
     )
 
-    def make(factor):
+    def make(factor, added=0):
         (folder / "factor.py").write_text(f"FACTOR = {factor}\n")
+        (folder / "other" / "more.py").write_text(
+            "from trafo.runtime.kernels import subkernel\n\n"
+            f"@subkernel\ndef more(x):\n    return x + {added}\n"
+        )
         for name in [name for name in sys.modules if name.startswith("small_package")]:
             del sys.modules[name]
         importlib.invalidate_caches()
         kernels._stamp.cache_clear()
-        return importlib.import_module("small_package.times").times
+        return importlib.import_module("small_package.part.times").times
 
     yield make
     for name in [name for name in sys.modules if name.startswith("small_package")]:
@@ -48,6 +54,11 @@ def test_a_kernel_is_kept_until_a_file_beside_it_changes(made):
     again = kernels.kernel(second.py_func)
     assert again(5) == 50
     assert sum(again.stats.cache_hits.values()) == 1
+
+
+def test_a_kernel_follows_the_functions_that_it_uses_from_another_folder(made):
+    assert made(3)(5) == 15
+    assert made(3, added=2)(5) == 21
 
 
 def test_threads_of_kernels():

@@ -69,6 +69,10 @@ class FastFeedForward(FeedForward):
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
         """As `FeedForward.forward`."""
+        if self.activation == "relu" and not torch.is_grad_enabled():
+            hidden: Tensor = self.w1(x)
+            out: Tensor = self.w2(hidden.clamp_(min=0.0))  # NaN stays NaN
+            return out
         if not worth_recomputing():
             return super().forward(x)
         steps = _RELU if self.activation == "relu" else None

@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Bool, Float64, Int64
 
+from trafo.generate.beam_batch import BeamDecoder, SourceBatch, make_batch
 from trafo.generate.beam_config import BeamConfig, Hypothesis
-from trafo.generate.beam_decoder import make_decoder
-from trafo.generate.beam_kernels import best_continuations
+from trafo.generate.beam_decoder import decoders
 from trafo.models.translator import Translator
-from trafo.nn.precision import at_least_float32
 
 BATCH_TOKENS = 1500
 """source tokens per batch, about"""
@@ -39,8 +38,10 @@ def beam_search_all(
     `advance` is called after each batch with its number of sentences.
     """
     found: list[list[Hypothesis]] = [[] for _ in sources]
+    make_decoder = decoders(model)
     for batch in _batches(sources, batch_tokens):
-        results = BeamSearch(model, [sources[i] for i in batch], end, config, start).run()
+        search = BeamSearch(model, [sources[i] for i in batch], end, config, start)
+        results = search.run(make_decoder)
         for index, hypotheses in zip(batch, results, strict=True):
             found[index] = hypotheses
         if advance is not None:
@@ -54,7 +55,7 @@ def beam_search_steps(
     """The best translations, best first, and the ended and continuing hypotheses of each step."""
     search = BeamSearch(model, [source], end, config)
     search.steps = []
-    (found,) = search.run()
+    (found,) = search.run(decoders(model))
     return found, search.steps
 
 
@@ -82,11 +83,11 @@ class BeamSearch:
         config: BeamConfig,
         start: int | None = None,
     ) -> None:
-        self.model, self.config, self.end = model, config, end
+        self.config, self.end = config, end
         self.start = end if start is None else start
-        self.sources = sources
         longest = getattr(model.config, "context_length", None)
         self.limits = [config.most_tokens(len(source), longest) for source in sources]
+        self.batch = make_batch(model, sources, config.beam, max(self.limits), end)
         self.done: list[list[Hypothesis]] = [[] for _ in sources]
         self.steps: list[list[Hypothesis]] | None = None
         """if a list, it gets what each step ended and kept; for one sentence"""
@@ -94,12 +95,12 @@ class BeamSearch:
         """those that are not done yet, in the order of the rows"""
 
     @torch.inference_mode()
-    def run(self) -> list[list[Hypothesis]]:
+    def run(self, make_decoder: Callable[[SourceBatch], BeamDecoder]) -> list[list[Hypothesis]]:
         """Search until every sentence is done."""
-        self.decoder = make_decoder(self.model, self.sources, max(self.limits))
+        self.decoder = make_decoder(self.batch)
         # One hypothesis per sentence: the start token alone.
-        self.history = torch.full((len(self.sources), 1, 1), self.start)
-        self.logprobs = torch.zeros(len(self.sources), 1, dtype=torch.float64)
+        self.history = np.full((len(self.sentences), 1, 1), self.start)
+        self.logprobs = np.zeros((len(self.sentences), 1))
         for length in range(1, max(self.limits) + 1):
             num_done = len(self.done[0])
             self._grow(length)
@@ -113,17 +114,18 @@ class BeamSearch:
     def _grow(self, length: int) -> None:
         """Extend every hypothesis by one token; keep the best continuations."""
         beam, alive = self.config.beam, self.history.shape[1]
-        logprobs, tokens, parents = self._best(2 * beam)
+        last = np.ascontiguousarray(self.history[:, :, -1])
+        logprobs, tokens, parents = self.decoder.best(last, self.logprobs, 2 * beam)
         ends = tokens == self.end
         self._finish(length, logprobs[:, :beam], ends[:, :beam], parents)
         # The first `beam` that do not end, in order: those that end are sorted to the back.
-        order = ends.to(torch.int8).sort(dim=1, stable=True).indices[:, :beam]
-        parents = parents.gather(1, order)
-        self.logprobs = logprobs.gather(1, order)
-        kept = self.history.gather(1, parents[..., None].expand(-1, -1, length))
-        self.history = torch.cat([kept, tokens.gather(1, order)[..., None]], dim=-1)
-        first = torch.arange(len(parents))[:, None] * alive
-        self.decoder.follow((first + parents).flatten())
+        order = ends.argsort(axis=1, kind="stable")[:, :beam]
+        sentences = np.arange(len(order))[:, None]
+        parents = parents[sentences, order]
+        self.logprobs = logprobs[sentences, order]
+        kept = self.history[sentences, parents]
+        self.history = np.concatenate([kept, tokens[sentences, order][..., None]], axis=-1)
+        self.decoder.follow((sentences * alive + parents).ravel())
 
     def _alive(self, place: int, length: int) -> list[Hypothesis]:
         """The hypotheses of a sentence that continue."""
@@ -134,34 +136,14 @@ class BeamSearch:
             if logprob > -math.inf
         ]
 
-    def _best(
-        self, number: int
-    ) -> tuple[
-        Float[Tensor, "sentences best"],
-        Int[Tensor, "sentences best"],
-        Int[Tensor, "sentences best"],
-    ]:
-        """Log-probability, token and parent of the best continuations of each sentence."""
-        last = self.history[:, :, -1].flatten()
-        logits = self.decoder.logits(last.to(self.model.head_weight.device))
-        added = at_least_float32(logits).log_softmax(-1).cpu()
-        shape = len(self.history), number
-        best = torch.empty(shape, dtype=torch.float64)
-        tokens, parents = torch.empty(2, *shape, dtype=torch.int64)
-        arrays = (each.numpy() for each in (best, tokens, parents))
-        best_continuations(
-            added.numpy(), self.logprobs.numpy(), self.model.config.padding_id, *arrays
-        )
-        return best, tokens, parents
-
     def _finish(
         self,
         length: int,
-        logprobs: Float[Tensor, "sentences beam"],
-        ends: Tensor,
-        parents: Int[Tensor, "sentences best"],
+        logprobs: Float64[np.ndarray, "sentences beam"],
+        ends: Bool[np.ndarray, "sentences beam"],
+        parents: Int64[np.ndarray, "sentences best"],
     ) -> None:
-        for place, rank in ends.nonzero().tolist():
+        for place, rank in np.argwhere(ends).tolist():
             logprob = float(logprobs[place, rank])
             if logprob > -math.inf:
                 ids = self.history[place, parents[place, rank], 1:].tolist()
@@ -182,13 +164,9 @@ class BeamSearch:
         if len(stays) == len(self.sentences):
             return
         self.sentences = [self.sentences[place] for place in stays]
-        if not stays:
-            return
-        places = torch.tensor(stays)
-        alive = self.history.shape[1]
-        rows = torch.arange(len(self.history) * alive).view(-1, alive)
-        self.history, self.logprobs = self.history[places], self.logprobs[places]
-        self.decoder.follow(rows[places].flatten())
+        rows = np.arange(self.logprobs.size).reshape(self.logprobs.shape)
+        self.history, self.logprobs = self.history[stays], self.logprobs[stays]
+        self.decoder.follow(rows[stays].ravel())
 
     def _rank(self, place: int, sentence: int, length: int) -> None:
         """Sort best first; unfinished hypotheses only if there are too few finished ones."""

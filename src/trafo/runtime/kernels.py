@@ -7,6 +7,7 @@ of them: without the wrapper that Python would need, it compiles in about half t
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -37,10 +38,11 @@ def kernel(function: Function, **options: Any) -> Function:
     """Compile `function` when it is first called; load it from the cache ever after.
 
     numba throws a cached kernel away when the file it is written in changes, but not when code
-    that it uses, in another file, does. So the stamp that it compares is put over the whole folder.
+    that it uses, in another file, does. So the stamp that it compares is put over the whole folder,
+    and over the folders of the package whose functions its file imports.
     """
     made: Any = numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True, **options)(function)
-    made._cache._cache_file._source_stamp = _stamp(Path(inspect.getfile(function)).parent)
+    made._cache._cache_file._source_stamp = _stamp(_folders(function))
     result: Function = made
     return result
 
@@ -75,6 +77,15 @@ def kernel_threads(number: int) -> Iterator[None]:
         yield
 
 
+def _folders(function: Callable[..., Any]) -> frozenset[Path]:
+    """Its own, and those that its file imports functions from, as trafo.generate is one package."""
+    package = ".".join(function.__module__.split(".")[:2])
+    used = {getattr(value, "__module__", None) for value in function.__globals__.values()}
+    modules = [name for name in used if isinstance(name, str) and name.startswith(f"{package}.")]
+    files = [inspect.getfile(function), *(sys.modules[name].__file__ or "" for name in modules)]
+    return frozenset(Path(file).parent for file in files)
+
+
 @cache
 def _launch() -> None:
     """Start numba's threads.
@@ -86,8 +97,9 @@ def _launch() -> None:
 
 
 @cache
-def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    facts = ((path.name, path.stat()) for path in folder.glob("*.py"))
+def _stamp(folders: frozenset[Path]) -> tuple[tuple[str, int, int], ...]:
+    paths = (path for folder in folders for path in folder.glob("*.py"))
+    facts = ((f"{path.parent.name}/{path.name}", path.stat()) for path in paths)
     return tuple(sorted((name, stat.st_mtime_ns, stat.st_size) for name, stat in facts))
 
 

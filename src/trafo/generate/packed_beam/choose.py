@@ -1,0 +1,186 @@
+"""The best continuations of every sentence's hypotheses, in one compiled call.
+
+A thread takes some sentences through all layers, the output head and the choice. The hypotheses of
+a sentence come best first, and a continuation is never more probable than what it continues: once
+`beam` continuations that do not end are better than the next hypothesis is now, that one and those
+after it are not computed at all.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trafo.generate.packed.kernels import Floats, Ints, _exp
+from trafo.generate.packed.tiles import LANES
+from trafo.generate.packed_beam.layers import hidden_states, product
+from trafo.generate.packed_beam.weights import Decoder, Memory
+from trafo.runtime.kernels import float_kernel, float_subkernel
+
+Doubles = NDArray[np.float64]
+
+CHUNK = 32
+"""panels of the head whose logits are made, and looked at, before the next ones"""
+
+
+class Beams(NamedTuple):
+    """The hypotheses of a step; those of a sentence are adjacent rows, best first."""
+
+    ids: Ints
+    """(rows,), the last token"""
+    totals: Doubles
+    """(sentences, alive), log-probabilities"""
+    sources: Ints
+    """(rows,)"""
+    ancestors: Ints
+    """(rows, steps)"""
+
+
+class Best(NamedTuple):
+    """The best continuations of each sentence, best first; (sentences, 2 * beam)."""
+
+    values: Doubles
+    tokens: Ints
+    parents: Ints
+
+
+TOGETHER = 192
+"""rows that go through the layers together, at most: what is computed of them fits into a cache"""
+
+LOOK = 64
+"""logits that are compared with the lowest one kept before any of them is looked at"""
+
+
+@float_kernel
+def decode_and_choose(
+    decoder: Decoder, memory: Memory, beams: Beams, end: int, first: int, last: int, best: Best
+) -> None:
+    """Fill in `best` for the sentences from `first` up to `last`, without it."""
+    best.values[first:last] = -np.inf
+    best.tokens[first:last] = decoder.padding
+    best.parents[first:last] = 0
+    for rank, until in ((0, 1), (1, beams.totals.shape[1])):
+        rows = _rows_that_matter(beams.totals, rank, until, first, last, end, best)
+        for start in range(0, rows.shape[0], TOGETHER):
+            some = rows[start : start + TOGETHER]
+            x = hidden_states(decoder, memory, beams.ids, some, beams.sources, beams.ancestors)
+            _choose(x, decoder, some, beams.totals, best)
+
+
+@float_subkernel
+def _rows_that_matter(
+    totals: Doubles, rank: int, until: int, first: int, last: int, end: int, best: Best
+) -> Ints:
+    """The rows of these ranks whose continuations can be among those that are kept."""
+    values, tokens, _ = best
+    alive, beam = totals.shape[1], values.shape[1] // 2
+    rows = np.empty((last - first) * (until - rank), np.int64)
+    count = 0
+    for sentence in range(first, last):
+        num_kept, worst = 0, -np.inf
+        for place in range(values.shape[1]):
+            if num_kept < beam and tokens[sentence, place] != end:
+                num_kept += 1
+                worst = values[sentence, place]
+        for place in range(rank, until):
+            if totals[sentence, place] > worst:
+                rows[count] = sentence * alive + place
+                count += 1
+    return rows[:count]
+
+
+@float_subkernel
+def _choose(x: Floats, decoder: Decoder, rows: Ints, totals: Doubles, best: Best) -> None:
+    """Add the best continuations of these rows to those of their sentences."""
+    values, tokens, parents = best
+    alive, number = totals.shape[1], values.shape[1]
+    # Of one hypothesis beam search needs no more than `beam` tokens and the end.
+    size = number // 2 + 1
+    highest = np.full((rows.shape[0], size), -np.inf, np.float32)
+    ids = np.empty((rows.shape[0], size), np.int64)
+    logsumexp = _highest_logits(x, decoder, highest, ids)
+    for i in range(rows.shape[0]):
+        sentence, parent = rows[i] // alive, rows[i] % alive
+        total = totals[sentence, parent]
+        for place in range(size):
+            value = total + (highest[i, place] - logsumexp[i])
+            if not value > values[sentence, number - 1]:
+                break
+            at = _insert(values[sentence], value)
+            _shift_in(tokens[sentence], at, ids[i, place])
+            _shift_in(parents[sentence], at, parent)
+
+
+@float_subkernel
+def _highest_logits(x: Floats, decoder: Decoder, highest: Floats, ids: Ints) -> Floats:
+    """The highest logits of each row, best first; and log(sum(exp(logits))) of the row."""
+    panels, bias = decoder.head.floats[0], decoder.head.bias
+    vocab = decoder.embeddings.shape[0]
+    logits = np.empty((x.shape[0], CHUNK * LANES), np.float32)
+    tops = np.full(ids.shape[0], -np.inf, np.float32)
+    sums = np.zeros(ids.shape[0], np.float32)
+    for first in range(0, panels.shape[0], CHUNK):
+        product(x, panels, first, min(first + CHUNK, panels.shape[0]), logits)
+        start = first * LANES
+        size = min(CHUNK * LANES, vocab - start)
+        for i in range(ids.shape[0]):
+            row = logits[i, :size]
+            if bias.shape[0]:
+                for k in range(size):
+                    row[k] += bias[0, start + k]
+            _keep_highest(row, start, decoder.padding, highest[i], ids[i])
+            top = highest[i, 0]
+            if start <= decoder.padding < start + size:
+                top = max(top, row[decoder.padding - start])
+            if top > tops[i]:
+                sums[i] *= _exp(tops[i] - top)
+                tops[i] = top
+            sums[i] += _sum_of_exp(row, tops[i])
+    for i in range(ids.shape[0]):
+        sums[i] = tops[i] + math.log(sums[i])
+    return sums
+
+
+@float_subkernel
+def _sum_of_exp(row: Floats, top: np.float32) -> np.float32:
+    total = np.float32(0)
+    for k in range(row.shape[0]):
+        total += _exp(row[k] - top)
+    return total
+
+
+@float_subkernel
+def _keep_highest(row: Floats, start: int, padding: int, highest: Floats, ids: Ints) -> None:
+    """Logits of the tokens from `start` on; of equal ones the first comes first."""
+    for first in range(0, row.shape[0], LOOK):
+        part = row[first : first + LOOK]
+        num_higher = np.int32(0)
+        least = highest[-1]
+        for k in range(part.shape[0]):
+            num_higher += np.int32(part[k] > least)
+        if not num_higher:
+            continue
+        for k in range(part.shape[0]):
+            if part[k] > highest[-1] and start + first + k != padding:
+                at = _insert(highest, part[k])
+                _shift_in(ids, at, start + first + k)
+
+
+@float_subkernel
+def _insert(values: Floats | Doubles, value: float) -> int:
+    """Put a value that is higher than the last where it belongs; the place."""
+    place: int = values.shape[0] - 1
+    while place > 0 and values[place - 1] < value:
+        values[place] = values[place - 1]
+        place -= 1
+    values[place] = value
+    return place
+
+
+@float_subkernel
+def _shift_in(values: Ints, at: int, value: int) -> None:
+    """Insert a value; the last one falls out."""
+    for place in range(values.shape[0] - 1, at, -1):
+        values[place] = values[place - 1]
+    values[at] = value

@@ -1,0 +1,71 @@
+"""The decoder of an `EncoderDecoder` for beam search: what `CachedDecoder` computes, fast.
+
+No key is ever copied, and the beams of a sentence share the keys of its source.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import Executor
+
+import numpy as np
+import torch
+
+from trafo.generate.beam_batch import Continuations, SourceBatch, empty_continuations
+from trafo.generate.packed.kernels import Ints
+from trafo.generate.packed_beam.choose import Beams, Best, Doubles, decode_and_choose
+from trafo.generate.packed_beam.weights import Decoder, make_memory
+from trafo.models import EncoderDecoder
+
+SHARE = 96
+"""sentences that a thread takes at a time, at most: their rows fit into the processor's cache"""
+
+
+def can_pack(model: EncoderDecoder) -> bool:
+    """Whether the kernels support this model's numbers and device."""
+    weight = model.head_weight
+    return weight.device.type == "cpu" and weight.dtype == torch.float32
+
+
+class PackedDecoder:
+    """One token per row at a time."""
+
+    def __init__(
+        self, model: EncoderDecoder, weights: Decoder, batch: SourceBatch, pool: Executor
+    ) -> None:
+        self._decoder, self._end, self._pool = weights, batch.end, pool
+        states = model.encode(batch.ids).states
+        self._memory = make_memory(
+            model, states, batch.lengths, beam=batch.beam, steps=batch.most_tokens
+        )
+        self._sources = np.arange(len(states))
+        self._ancestors = np.zeros((len(states), batch.most_tokens), np.int64)
+        self._step = 0
+
+    def best(self, last: Ints, totals: Doubles, number: int) -> Continuations:
+        """In compiled calls, with some of the sentences for each thread."""
+        self._ancestors[:, self._step] = np.arange(last.size)
+        self._step += 1
+        ancestors = self._ancestors[:, : self._step]
+        beams = Beams(last.ravel(), totals, self._sources, ancestors)
+        found = empty_continuations(len(last), number)
+        best = Best(*found)
+
+        def work(start: int) -> None:
+            stop = min(start + share, len(last))
+            for first in range(start, stop, SHARE):
+                until = min(first + SHARE, stop)
+                decode_and_choose(self._decoder, self._memory, beams, self._end, first, until, best)
+
+        share = math.ceil(len(last) / torch.get_num_threads())
+        starts = range(0, len(last), share)
+        if len(starts) == 1:
+            work(0)
+        else:
+            list(self._pool.map(work, starts))
+        return found
+
+    def follow(self, rows: Ints) -> None:
+        """No key moves: the rows get other ancestors."""
+        self._ancestors = self._ancestors[rows]
+        self._sources = self._sources[rows]
