@@ -19,7 +19,7 @@ from trafo.data.pair_tokenizer import Sentences
 from trafo.fast import accelerate
 from trafo.models import EncoderDecoder, EncoderDecoderConfig
 from trafo.nn import SinusoidalPositions, dropout_by_row
-from trafo.train.translation import TargetLoss
+from trafo.train.tasks.translation import TargetLoss
 
 CONFIG = EncoderDecoderConfig(
     source_vocab_size=5000,

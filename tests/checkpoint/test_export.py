@@ -11,7 +11,7 @@ from trafo.checkpoint.export import export_model, format_of
 from trafo.errors import ConfigError
 from trafo.models import GPT2, GPT2Config, TransformerLM
 from trafo.tokenizer import Tokenizer
-from trafo.train.auto import SHAPES, model_of
+from trafo.train.auto.text import SHAPES, model_of
 
 MERGES = [(b" ", b"t"), (b"h", b"e"), (b" t", b"he")]
 TEXT = "the other, then; <|endoftext|>größer"

@@ -21,8 +21,8 @@ from trafo.config import to_yaml
 from trafo.errors import InputError
 from trafo.train import start
 from trafo.train.config import TrainConfig
-from trafo.train.language import NextTokenLoss
 from trafo.train.metrics import read_metrics
+from trafo.train.tasks.language import NextTokenLoss
 
 FULL = OSError(28, os.strerror(28))
 

@@ -107,7 +107,7 @@ def _text(options: Options) -> Path:
 
 def _config(options: Options, text: Path) -> TrainConfig:
     from trafo.config import load
-    from trafo.train.auto import choose, tell
+    from trafo.train.auto.text import choose, tell
     from trafo.train.config import TrainConfig
 
     asked = TrainConfig(text=(str(text),), budget=options.budget)

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from trafo.config import load, parse_flags, to_yaml
-from trafo.train.asked import C, settle
+from trafo.train.auto.asked import C, settle
 from trafo.train.config import TrainConfig as Options
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from trafo.runtime.console import say
 from trafo.train.build import make_task
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import ranks
-from trafo.train.language import LanguageModelling, check_fit
 from trafo.train.run import Run
+from trafo.train.tasks.language import LanguageModelling, check_fit
 
 _LOOK_EVERY = 0.2
 _PAUSE_AFTER_LOSS = 2.0  # seconds, for what is left of a program to notice and save

@@ -16,11 +16,11 @@ from trafo.runtime.threads import ThreadChooser
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks, distribute
 from trafo.train.fit_memory import require_memory
-from trafo.train.language import LanguageModelling
 from trafo.train.machine import default_device
 from trafo.train.step import Training
-from trafo.train.task import Task
-from trafo.train.translation import Translation
+from trafo.train.tasks.language import LanguageModelling
+from trafo.train.tasks.task import Task
+from trafo.train.tasks.translation import Translation
 
 
 def build(config: TrainConfig, ranks: Ranks) -> Training:

@@ -19,7 +19,7 @@ from trafo.runtime.progress import progress
 from trafo.runtime.sizes import format_duration, parse_duration
 from trafo.train.config import TrainConfig
 from trafo.train.step import Training
-from trafo.train.task import Task
+from trafo.train.tasks.task import Task
 
 _VALIDATIONS, _SAMPLES, _CHECKPOINTS, _CORRECTIONS = 20, 4, 10, 50
 _VALIDATION_SHARE = 0.015

@@ -12,7 +12,7 @@ from typing import Any
 from trafo.checkpoint.store import CheckpointStore
 from trafo.config import with_values
 from trafo.errors import TrafoError, require
-from trafo.train.asked import C, settle
+from trafo.train.auto.asked import C, settle
 from trafo.train.build import build
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks, ranks
@@ -20,7 +20,7 @@ from trafo.train.loop import Trainer
 from trafo.train.plan import Clock, make_plan
 from trafo.train.report import Listen, Reporter
 from trafo.train.run import Run
-from trafo.train.task import Task
+from trafo.train.tasks.task import Task
 
 
 def train(config: TrainConfig, listen: Listen = Reporter) -> Run:

@@ -28,7 +28,7 @@ from trafo.optim.sharded import whole
 from trafo.runtime.threads import ThreadChooser
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks, gradients_stay_here, whole_model
-from trafo.train.task import Task
+from trafo.train.tasks.task import Task
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Inputs -> pieces: stretches of many chunks, for workers that read the files themselves.
+"""Inputs -> pieces of many chunks each, for workers that read the files themselves.
 
 Whoever plans pieces looks only at a few bytes around each cut, so that one process can plan for
 many. A compressed file cannot be entered in the middle: it is one piece as a whole, unless it is so
@@ -16,7 +16,7 @@ LARGEST_WHOLE = 256 << 20  # bytes on disk of a compressed file that one worker 
 
 
 class Piece(NamedTuple):
-    """A stretch of the inputs from one place to another, cut where no word is split."""
+    """Adjacent chunks of the inputs, from one place to another, for one worker."""
 
     start: Position
     end: Position

@@ -32,7 +32,7 @@ from trafo.models import EncoderDecoder
 from trafo.models.translator import Translator
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks
-from trafo.train.task import Batch, Task
+from trafo.train.tasks.task import Batch, Task
 
 _SAMPLES = 3
 

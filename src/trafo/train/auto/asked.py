@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from trafo.models import TransformerLMConfig
-from trafo.train.auto import choose, tell
-from trafo.train.auto_pairs import choose_for_pairs, tell_of_pairs
+from trafo.train.auto.pairs import choose_for_pairs, tell_of_pairs
+from trafo.train.auto.text import choose, tell
 from trafo.train.config import TrainConfig
 
 C = TypeVar("C", bound=TrainConfig)

@@ -14,7 +14,7 @@ from trafo.cli.train import parse
 from trafo.config import load
 from trafo.errors import ConfigError
 from trafo.train import machine
-from trafo.train.auto import SHAPES, Text, best_choice, choose, model_of, vocabulary_for
+from trafo.train.auto.text import SHAPES, Text, best_choice, choose, model_of, vocabulary_for
 from trafo.train.config import MachineConfig, TrainConfig
 
 texts = st.floats(1e3, 1e11)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from trafo.cli.train import parse
 from trafo.errors import ConfigError
 from trafo.models import TransformerLMConfig
-from trafo.train.asked import UncheckedModel, with_fitting_heads
-from trafo.train.auto import SHAPES, model_of
+from trafo.train.auto.asked import UncheckedModel, with_fitting_heads
+from trafo.train.auto.text import SHAPES, model_of
 from trafo.train.config import TrainConfig
 
 

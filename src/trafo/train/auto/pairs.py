@@ -12,7 +12,7 @@ from trafo.errors import InputError
 from trafo.models import EncoderDecoderConfig, RecurrentConfig
 from trafo.runtime.console import say
 from trafo.runtime.sizes import format_size, parse_duration
-from trafo.train.auto import (
+from trafo.train.auto.text import (
     SECONDS,
     fast_optimizer,
     optimizer_in_words,

@@ -24,7 +24,7 @@ from trafo.train.plan import Clock, make_plan
 from trafo.train.report import Listen, Listener, Reporter
 from trafo.train.run import Run, TrainerState
 from trafo.train.step import Training
-from trafo.train.task import Batch, Task
+from trafo.train.tasks.task import Batch, Task
 
 WEIGHT = torch.tensor([[1.0, -2.0, 0.5]])
 

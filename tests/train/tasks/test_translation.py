@@ -25,7 +25,7 @@ from trafo.train import start
 from trafo.train.build import build
 from trafo.train.config import CheckpointConfig, TrainConfig
 from trafo.train.distributed import Ranks
-from trafo.train.translation import Translation
+from trafo.train.tasks.translation import Translation
 from trafo.train.verify import Verdict
 
 NO_DROPOUT = {"encoder_decoder__dropout": 0.0, "recurrent__dropout": 0.0}

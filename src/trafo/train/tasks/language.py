@@ -26,7 +26,7 @@ from trafo.models import CausalLM
 from trafo.tokenizer.formats.load import load_folder
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks
-from trafo.train.task import Batch, Task
+from trafo.train.tasks.task import Batch, Task
 
 
 class NextTokenLoss(Module):
