@@ -132,7 +132,7 @@ def store(
 
 
 @float_subkernel
-def _exp(x: np.float32) -> np.float32:
+def exp(x: np.float32) -> np.float32:
     """e^x for x <= 0, by a polynomial that runs in vector registers; relative error 2e-7."""
     x = np.float32(-87.0) if x < np.float32(-87.0) else x  # this way round, NaN stays NaN
     whole = np.floor(x * np.float32(1.4426950408889634) + np.float32(0.5))
@@ -153,7 +153,7 @@ def _exp(x: np.float32) -> np.float32:
 
 @float_subkernel
 def _sigmoid(x: np.float32) -> np.float32:
-    small = _exp(-abs(x))  # sigmoid(-|x|) = e^-|x| / (1 + e^-|x|): never overflows
+    small = exp(-abs(x))  # sigmoid(-|x|) = e^-|x| / (1 + e^-|x|): never overflows
     return (np.float32(1) if x >= 0 else small) / (np.float32(1) + small)
 
 
@@ -167,7 +167,7 @@ def _normal(x: np.float32) -> np.float32:
     p = p * t + np.float32(1.421413741)
     p = p * t - np.float32(0.284496736)
     p = p * t + np.float32(0.254829592)
-    small = np.float32(0.5) * p * t * _exp(-a * a)
+    small = np.float32(0.5) * p * t * exp(-a * a)
     return np.float32(1) - small if x >= 0 else small
 
 
@@ -212,7 +212,7 @@ def _softmax(scores: Floats, start: int, stop: int) -> None:
         highest = max(highest, scores[t])
     total = np.float32(0)
     for t in range(start, stop):
-        scores[t] = _exp(scores[t] - highest)
+        scores[t] = exp(scores[t] - highest)
         total += scores[t]
     for t in range(start, stop):
         scores[t] /= total

@@ -96,7 +96,7 @@ def forward(
     """Logits of the wanted rows; keys and values of all rows go into the cache."""
     x = _norm(_rows(weights.embeddings, ids), weights.embedding_norm, _ONLY)
     if weights.positions.shape[0]:
-        x = _add(x, _rows(weights.positions, places.positions))
+        x = add(x, _rows(weights.positions, places.positions))
     for layer in range(keys.shape[0]):
         x = _block(x, weights, layer, places, keys[layer], values[layer])
     return _linear(_norm(_rows(x, wanted), weights.final_norm, _ONLY), weights.head, _ONLY)
@@ -109,10 +109,10 @@ def _block(
     before, after = weights.norms
     placement = weights.placement
     h = _norm(x, before, layer) if placement == _PRE else x
-    x = _add(x, _attention(h, weights.attention, layer, places, keys, values))
+    x = add(x, _attention(h, weights.attention, layer, places, keys, values))
     x = _norm(x, before, layer) if placement == _POST else x
     h = _norm(x, after, layer) if placement == _PRE else x
-    x = _add(x, _feed_forward(h, weights.feed_forward, layer))
+    x = add(x, _feed_forward(h, weights.feed_forward, layer))
     return _norm(x, after, layer) if placement == _POST else x
 
 
@@ -184,7 +184,7 @@ def _rows(table: Floats, rows: Ints) -> Floats:
 
 
 @float_subkernel
-def _add(x: Floats, wide: Floats) -> Floats:
+def add(x: Floats, wide: Floats) -> Floats:
     """x + wide, whose last columns are not needed."""
     out = np.empty_like(x)
     for b in range(x.shape[0]):

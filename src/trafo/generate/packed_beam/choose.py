@@ -1,9 +1,9 @@
 """The best continuations of every sentence's hypotheses, in one compiled call.
 
 A thread takes some sentences through all layers, the output head and the choice. The hypotheses of
-a sentence come best first, and a continuation is never more probable than what it continues: once
-`beam` continuations that do not end are better than the next hypothesis is now, that one and those
-after it are not computed at all.
+a sentence come best first, and a continuation is never more probable than what it continues. So the
+best hypothesis of each sentence goes first; of the others, those that are less probable now than
+`beam` continuations already found, which do not end, are not computed at all.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trafo.generate.packed.kernels import Floats, Ints, _exp
+from trafo.generate.packed.kernels import Floats, Ints, exp
 from trafo.generate.packed.tiles import LANES
 from trafo.generate.packed_beam.layers import hidden_states, product
 from trafo.generate.packed_beam.weights import Decoder, Memory
@@ -20,8 +20,14 @@ from trafo.runtime.kernels import float_kernel, float_subkernel
 
 Doubles = NDArray[np.float64]
 
+TOGETHER = 192
+"""rows that go through the layers together, at most: what is computed of them fits into a cache"""
+
 CHUNK = 32
 """panels of the head whose logits are made, and looked at, before the next ones"""
+
+LOOK = 64
+"""logits that are compared with the lowest one kept before any of them is looked at"""
 
 
 class Beams(NamedTuple):
@@ -43,13 +49,6 @@ class Best(NamedTuple):
     values: Doubles
     tokens: Ints
     parents: Ints
-
-
-TOGETHER = 192
-"""rows that go through the layers together, at most: what is computed of them fits into a cache"""
-
-LOOK = 64
-"""logits that are compared with the lowest one kept before any of them is looked at"""
 
 
 @float_kernel
@@ -134,7 +133,7 @@ def _highest_logits(x: Floats, decoder: Decoder, highest: Floats, ids: Ints) -> 
             if start <= decoder.padding < start + size:
                 top = max(top, row[decoder.padding - start])
             if top > tops[i]:
-                sums[i] *= _exp(tops[i] - top)
+                sums[i] *= exp(tops[i] - top)
                 tops[i] = top
             sums[i] += _sum_of_exp(row, tops[i])
     for i in range(ids.shape[0]):
@@ -146,7 +145,7 @@ def _highest_logits(x: Floats, decoder: Decoder, highest: Floats, ids: Ints) -> 
 def _sum_of_exp(row: Floats, top: np.float32) -> np.float32:
     total = np.float32(0)
     for k in range(row.shape[0]):
-        total += _exp(row[k] - top)
+        total += exp(row[k] - top)
     return total
 
 

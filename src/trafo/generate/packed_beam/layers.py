@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from trafo.generate.packed.kernels import Floats, Ints, _exp, activate, layer_norm
-from trafo.generate.packed.layers import Linear, Norm
+from trafo.generate.packed.kernels import Floats, Ints, activate, exp, layer_norm
+from trafo.generate.packed.layers import Linear, Norm, add
 from trafo.generate.packed.tiles import LANES, tile_1, tile_6
 from trafo.generate.packed_beam.weights import Decoder, Memory
 from trafo.runtime.kernels import float_subkernel
@@ -57,18 +57,18 @@ def _layer(
     first, second, third = decoder.norms
     h = _norm(x, first, layer) if is_pre else x
     out = _attend_to_target(h, decoder, memory, layer, rows, ancestors)
-    x = _add(x, linear(out, decoder.output, layer))
+    x = add(x, linear(out, decoder.output, layer))
     x = x if is_pre else _norm(x, first, layer)
 
     h = _norm(x, second, layer) if is_pre else x
     out = _attend_to_source(h, decoder, memory, layer, rows, sources)
-    x = _add(x, linear(out, decoder.cross_output, layer))
+    x = add(x, linear(out, decoder.cross_output, layer))
     x = x if is_pre else _norm(x, second, layer)
 
     h = _norm(x, third, layer) if is_pre else x
     up = linear(h, decoder.up, layer)
     activate(up, decoder.activation, up)
-    x = _add(x, linear(up, decoder.down, layer))
+    x = add(x, linear(up, decoder.down, layer))
     return x if is_pre else _norm(x, third, layer)
 
 
@@ -153,7 +153,7 @@ def _softmax(scores: Floats, number: int, size: int) -> None:
         highest = max(highest, scores[t])
     total = np.float32(0)
     for t in range(number):
-        scores[t] = _exp((scores[t] - highest) * scale)
+        scores[t] = exp((scores[t] - highest) * scale)
         total += scores[t]
     for t in range(number):
         scores[t] /= total
@@ -187,14 +187,4 @@ def product(x: Floats, panels: Floats, first: int, last: int, out: Floats) -> No
 def _norm(x: Floats, norm: Norm, layer: int) -> Floats:
     out = np.empty_like(x)
     layer_norm(x, norm.gain[layer], norm.shift[layer], norm.eps, out)
-    return out
-
-
-@float_subkernel
-def _add(x: Floats, wide: Floats) -> Floats:
-    """x + wide, whose last columns are not needed."""
-    out = np.empty_like(x)
-    for b in range(x.shape[0]):
-        for k in range(x.shape[1]):
-            out[b, k] = x[b, k] + wide[b, k]
     return out
