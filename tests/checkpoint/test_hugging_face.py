@@ -200,6 +200,7 @@ def test_what_llama_cannot_express_is_refused(tmp_path, switch):
         ({"max_position_embeddings": 2**50}, "a context of"),
         ({"vocab_size": "many"}, "does not describe a model"),
         ({"rms_norm_eps": "small"}, "does not describe a model"),
+        ({"rms_norm_eps": None}, "does not describe a model"),
         ({"rope_scaling": [1]}, "does not describe a model"),
         (
             {"tie_word_embeddings": "false"},

@@ -92,7 +92,8 @@ class TransformerLMConfig:
             f"rope_low is {self.rope_low}, rope_high {self.rope_high}",
             "both must be above 0, and rope_high the larger one",
         )
-        for name in ("norm_eps", "embedding_std", "head_std"):
+        require(self.norm_eps >= 0, f"norm_eps is {self.norm_eps}", "it must not be negative")
+        for name in ("embedding_std", "head_std"):
             value = getattr(self, name)
             require(value is None or value >= 0, f"{name} is {value}", "it must not be negative")
         require(
