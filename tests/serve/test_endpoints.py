@@ -152,6 +152,24 @@ def test_embeddings(client, bundle, pooling):
     np.testing.assert_allclose(numbers, answer["data"][0]["embedding"], rtol=1e-6)
 
 
+def test_many_texts_are_embedded_a_few_at_a_time(client, bundle, monkeypatch):
+    """The memory that a request takes does not grow with its number of texts."""
+    sizes = []
+    hidden_states = bundle.model.hidden_states
+
+    def counted(ids):
+        sizes.append(ids.numel())
+        return hidden_states(ids)
+
+    texts = ["a" * (1 + i % 64) for i in range(256)]
+    alone = client.post("/v1/embeddings", json={"input": texts[70]}).json()["data"][0]
+    monkeypatch.setattr(bundle.model, "hidden_states", counted)
+    found = client.post("/v1/embeddings", json={"input": texts}).json()["data"]
+    assert len(found) == 256
+    assert max(sizes) <= 4096
+    np.testing.assert_allclose(found[70]["embedding"], alone["embedding"], atol=1e-5)
+
+
 def test_special_tokens_of_strangers_stay_text(client, bundle):
     text = "a<|endoftext|>é"
     tokens = client.post("/tokenize", json={"prompt": text}).json()["tokens"]

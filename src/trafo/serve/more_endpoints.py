@@ -52,13 +52,19 @@ async def embeddings(http: HttpRequest) -> Response:
 
 @torch.inference_mode()
 def _vectors(model: CausalLM, ids: list[list[int]], pooling: Pooling) -> list[list[float]]:
-    longest = max(map(len, ids))
-    padded = torch.tensor([each + [0] * (longest - len(each)) for each in ids])
-    real = torch.arange(longest) < torch.tensor([len(each) for each in ids])[:, None]
+    """A vector for each text; a few texts at a time, so that memory does not grow with them."""
     device = model.head_weight.device
-    vectors = sentence_vectors(model, padded.to(device), real.to(device), pooling)
-    result: list[list[float]] = vectors.float().tolist()
-    return result
+    longest = max(map(len, ids))
+    num_rows = max(1, _TOKENS_TOGETHER // longest)
+    found: list[list[float]] = []
+    for start in range(0, len(ids), num_rows):
+        rows = ids[start : start + num_rows]
+        width = max(map(len, rows))
+        padded = torch.tensor([each + [0] * (width - len(each)) for each in rows])
+        real = torch.arange(width) < torch.tensor([len(each) for each in rows])[:, None]
+        vectors = sentence_vectors(model, padded.to(device), real.to(device), pooling)
+        found += vectors.float().tolist()
+    return found
 
 
 def _encoded(vector: list[float], body: EmbeddingBody) -> list[float] | str:
@@ -128,6 +134,8 @@ async def metrics(http: HttpRequest) -> Response:
 
 
 _MOST_TEXTS = 256
+_TOKENS_TOGETHER = 4096
+"""of texts whose vectors are computed together, padding included"""
 _Text = TypeVar("_Text")
 
 
