@@ -10,12 +10,15 @@ pytest.importorskip("starlette")
 from trafo.checkpoint.bundle import describe_model
 from trafo.checkpoint.snapshot import Snapshot
 from trafo.checkpoint.store import CheckpointStore
+from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.generate import GenerationConfig
 from trafo.generate.engine import EngineConfig
 from trafo.generate.request import Request
+from trafo.models import EncoderDecoder, EncoderDecoderConfig
+from trafo.serve.app import create_app
 from trafo.serve.config import ServeConfig
-from trafo.serve.follow import newest_step, take_up
-from trafo.serve.models import load_language_model, load_models
+from trafo.serve.follow import follow, newest_step, take_up
+from trafo.serve.models import Models, load_language_model, load_models
 
 CONFIG = ServeConfig(engine=EngineConfig(kernel="readable"))
 
@@ -45,6 +48,8 @@ def test_newer_weights_answer_new_requests(run, bundle):
         old = await take_up(served, CONFIG)
         assert served.bundle.step == 8
         assert served.worker is not old
+        # SIGTERM waits for those on the older weights, too.
+        assert create_app(Models([served]), CONFIG).num_active == 1
         batches = [batch async for batch in running.batches()]
         assert sum(map(len, batches)) == 20  # on the older weights, to the end
         old.stop()
@@ -61,6 +66,65 @@ def test_a_checkpoint_that_cannot_be_read_changes_nothing(run):
             file.write_bytes(b"")
         assert await take_up(served, CONFIG) is None
         assert served.worker is worker
+
+    asyncio.run(scenario())
+
+
+async def until(condition):
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def test_a_damaged_checkpoint_is_passed_over(run, bundle):
+    async def scenario():
+        models = load_models([run], CONFIG)
+        (served,) = models
+        served.worker.start()
+        following = asyncio.create_task(follow(models, CONFIG, interval=0.01))
+        worker = served.worker
+        save(run, bundle.model, 8)
+        for file in run.glob("checkpoints/*8/model.safetensors"):
+            file.write_bytes(b"")
+        await asyncio.sleep(0.3)
+        assert (served.bundle.step, served.worker) == (7, worker)
+        save(run, bundle.model, 9)
+        await until(lambda: served.bundle.step == 9 and not served.older)
+        following.cancel()
+        served.worker.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_link_that_points_elsewhere_later_changes_nothing(run, bundle, tmp_path_factory):
+    """`runs/latest` is another run as soon as one is started."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "latest").symlink_to(run)
+    other = folder / "other"
+    bundle.tokenizer.save(other / "tokenizer")
+    save(other, bundle.model, 99)
+    (served,) = load_models([folder / "latest"], CONFIG)
+    (folder / "latest").unlink()
+    (folder / "latest").symlink_to(other)
+    assert newest_step(served) == 7
+
+
+def test_translation_models_are_followed_too(tmp_path, bundle):
+    config = EncoderDecoderConfig(
+        source_vocab_size=257, target_vocab_size=257, d_model=16, num_encoder_layers=1,
+        num_decoder_layers=1, num_heads=2, d_ff=16, context_length=32,
+    )  # fmt: skip
+    model = EncoderDecoder(config)
+    PairTokenizer(bundle.tokenizer, bundle.tokenizer).save(tmp_path / "tokenizer")
+    save(tmp_path, model, 3)
+
+    async def scenario():
+        models = load_models([tmp_path], CONFIG)
+        (served,) = models
+        following = asyncio.create_task(follow(models, CONFIG, interval=0.01))
+        save(tmp_path, model, 4)
+        await until(lambda: served.bundle.step == 4)
+        following.cancel()
 
     asyncio.run(scenario())
 

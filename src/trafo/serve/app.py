@@ -82,7 +82,8 @@ class App:
     def num_active(self) -> int:
         """Requests that are not finished."""
         service = self.service
-        engines = sum(served.worker.num_active for served in service.models.language_models)
+        models = service.models.language_models
+        engines = sum(worker.num_active for served in models for worker in served.workers)
         return engines + service.num_jobs
 
     def _workers(self) -> list[tuple[str, Worker]]:
@@ -100,7 +101,8 @@ class App:
             with suppress(asyncio.CancelledError):
                 await following
         for served in models.language_models:
-            await asyncio.to_thread(served.worker.stop)
+            for worker in served.workers:
+                await asyncio.to_thread(worker.stop)
 
 
 def create_app(models: Models, config: ServeConfig | None = None) -> App:

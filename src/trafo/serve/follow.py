@@ -6,14 +6,16 @@ A newer checkpoint gets an engine of its own; what runs on the older one is fini
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
+from trafo.checkpoint.bundle import load_translator
 from trafo.checkpoint.locate import CHECKPOINTS, find_kind
 from trafo.checkpoint.store import CheckpointStore
 from trafo.errors import TrafoError
 from trafo.runtime.short_thread import in_short_thread_async
 from trafo.serve.config import ServeConfig
 from trafo.serve.messages import tell
-from trafo.serve.models import LanguageModel, Models, load_language_model
+from trafo.serve.models import LanguageModel, Models, Served, load_language_model
 from trafo.serve.worker import Worker
 
 INTERVAL = 2.0
@@ -23,42 +25,67 @@ INTERVAL = 2.0
 async def follow(models: Models, config: ServeConfig, interval: float = INTERVAL) -> None:
     """Look for newer checkpoints until cancelled."""
     finishing: set[asyncio.Task[None]] = set()
+    tried: dict[str, int] = {}
     while True:
         await asyncio.sleep(interval)
-        for served in models.language_models:
+        for served in models:
             step = newest_step(served)
-            if step is not None and step > (served.bundle.step or 0):
+            if step is not None and step > tried.get(served.name, served.bundle.step or 0):
+                tried[served.name] = step  # once: one that is damaged stays so
                 old = await take_up(served, config)
-                if old is not None:
-                    task = asyncio.create_task(_finish(old, interval))
+                if old is not None and isinstance(served, LanguageModel):
+                    task = asyncio.create_task(_finish(served, old, interval))
                     finishing.add(task)
                     task.add_done_callback(finishing.discard)
 
 
-def newest_step(served: LanguageModel) -> int | None:
+def newest_step(served: Served) -> int | None:
     """The step of the run's newest checkpoint."""
     if find_kind(served.path) != "run":
         return None
-    return max(CheckpointStore(served.path / CHECKPOINTS).steps(), default=None)
-
-
-async def take_up(served: LanguageModel, config: ServeConfig) -> Worker | None:
-    """Load the newest checkpoint; returns the worker that it replaces."""
     try:
-        newer = await in_short_thread_async(
-            lambda: load_language_model(served.name, served.path, config, served.worker.thread)
-        )
-    except (TrafoError, OSError) as error:  # half deleted, perhaps: the next look finds another
+        return max(CheckpointStore(_run(served) / CHECKPOINTS).steps(), default=None)
+    except OSError:  # somebody deletes the run
+        return None
+
+
+async def take_up(served: Served, config: ServeConfig) -> Worker | None:
+    """Load the newest checkpoint; returns the worker that it replaces, if there is one."""
+    old, before = None, served.bundle.step
+    try:
+        if isinstance(served, LanguageModel):
+            old = await _take_up_language(served, config)
+        else:
+            run = _run(served)
+            served.bundle = await in_short_thread_async(lambda: load_translator(run))
+    except (TrafoError, OSError) as error:  # half deleted, perhaps: a later look finds another
         tell(f"{served.name}: cannot load the newer checkpoint: {error}")
         return None
-    newer.worker.start()
-    old = served.worker
-    served.bundle, served.worker = newer.bundle, newer.worker
-    tell(f"{served.name}: now at step {served.bundle.step:,}")
+    if served.bundle.step != before:
+        tell(f"{served.name}: now at step {served.bundle.step:,}")
     return old
 
 
-async def _finish(worker: Worker, interval: float) -> None:
+async def _take_up_language(served: LanguageModel, config: ServeConfig) -> Worker | None:
+    run, old = _run(served), served.worker
+    newer = await in_short_thread_async(
+        lambda: load_language_model(served.name, run, config, old.thread)
+    )
+    if newer.bundle.step == served.bundle.step:  # the newer one is damaged
+        return None
+    newer.worker.start()
+    served.older.append(old)
+    served.bundle, served.worker = newer.bundle, newer.worker
+    return old
+
+
+def _run(served: Served) -> Path:
+    """The run that its checkpoint lies in."""
+    return served.bundle.source.parent.parent
+
+
+async def _finish(served: LanguageModel, worker: Worker, interval: float) -> None:
     while worker.num_active:
         await asyncio.sleep(interval)
     await asyncio.to_thread(worker.stop)
+    served.older.remove(worker)

@@ -42,8 +42,15 @@ class LanguageModel:
     dtype: str = "float32"
     """of the weights that compute"""
     created: int = field(default_factory=lambda: int(time.time()))
+    older: list[Worker] = field(default_factory=list)
+    """those of older checkpoints, which finish what they began"""
 
     kind = "language"
+
+    @property
+    def workers(self) -> list[Worker]:
+        """All that may have requests."""
+        return [self.worker, *self.older]
 
     def card(self) -> dict[str, Any]:
         """What `/v1/models` says about it: OpenAI's fields, then ours."""
@@ -153,7 +160,7 @@ def load_language_model(
     name: str, path: Path, config: ServeConfig, thread: EngineThread | None = None
 ) -> LanguageModel:
     """Load a language model and build its engine, which will run on the thread."""
-    bundle = load_bundle(path)
+    bundle = load_bundle(path.resolve())  # the link `latest` may point at another run tomorrow
     worker = Worker(build_engine(bundle.model, config.engine), config.max_queue, thread)
     dtype = "int8" if config.engine.weights == "int8" else _dtype(bundle.model)
     return LanguageModel(name, path, bundle, worker, read_template(path), dtype)
@@ -162,5 +169,5 @@ def load_language_model(
 def _load(name: str, path: Path, config: ServeConfig, thread: EngineThread) -> Served:
     own = find_kind(path) in ("run", "checkpoint")
     if own and isinstance(load_config(path), EncoderDecoderConfig | RecurrentConfig):
-        return TranslationModel(name, path, load_translator(path))
+        return TranslationModel(name, path, load_translator(path.resolve()))
     return load_language_model(name, path, config, thread)

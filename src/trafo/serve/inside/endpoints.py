@@ -219,7 +219,8 @@ async def place(http: HttpRequest) -> Response:
     0 if it runs, null if there is none.
     """
     name = http.query_params.get("id", "")
-    workers = [served.worker for served in service_of(http).models.language_models]
+    models = service_of(http).models.language_models
+    workers = [worker for served in models for worker in served.workers]
     places = [found for worker in workers if (found := worker.place(name)) is not None]
     return JSONResponse({"place": min(places, default=None)})
 
