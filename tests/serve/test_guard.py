@@ -6,7 +6,11 @@ import threading
 
 import pytest
 
+from trafo.generate import GenerationConfig
+from trafo.generate.request import Request
+from trafo.serve.errors import ApiError
 from trafo.serve.guard import RateLimit
+from trafo.serve.worker import Worker
 
 BODY = {"prompt": "a", "max_tokens": 1}
 
@@ -43,6 +47,46 @@ def test_a_full_queue_says_when_to_come_back(serve):
     answer = client.post("/v1/completions", json=BODY | {"n": 4})
     assert answer.status_code == 429
     assert int(answer.headers["retry-after"]) >= 1
+
+
+def test_all_completions_that_wait_count(bundle, engine):
+    """Also those that the engine has not heard of yet."""
+
+    async def scenario():
+        worker = Worker(engine, max_queue=10)  # not started: nothing is taken in
+        four = GenerationConfig(max_new_tokens=1, num_samples=4)
+        for _ in range(2):
+            worker.submit([Request([1], four)]).close()
+        with pytest.raises(ApiError) as refused:
+            worker.submit([Request([1], four)])
+        assert refused.value.status == 429
+
+    asyncio.run(scenario())
+
+
+def test_a_computation_that_nobody_waits_for_keeps_its_place(client):
+    """Its thread goes on, so the next one begins after it; the queue counts it."""
+    service = client.app.service
+    begun, go_on, log = threading.Event(), threading.Event(), []
+
+    def slow():
+        begun.set()
+        go_on.wait(60)
+        log.append("first")
+
+    async def scenario():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(service.compute(slow), 0.05)
+        assert begun.is_set()
+        assert service.num_jobs == 1
+        second = asyncio.ensure_future(service.compute(lambda: log.append("second")))
+        await asyncio.sleep(0.05)
+        go_on.set()
+        await second
+        assert log == ["first", "second"]
+        assert service.num_jobs == 0
+
+    client.portal.call(scenario)
 
 
 def test_rates(serve):

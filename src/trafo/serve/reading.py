@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from starlette.requests import Request as HttpRequest
@@ -42,10 +42,20 @@ class Service:
             raise ApiError(429, what, code="queue_full", retry_after=1)
         self.num_jobs += 1
         try:
-            async with self.one_at_a_time:
-                return await in_short_thread_async(job)
-        finally:
+            await self.one_at_a_time.acquire()
+        except asyncio.CancelledError:
             self.num_jobs -= 1
+            raise
+        # A thread cannot be stopped: whoever gives up waiting leaves it its place until it ends.
+        running = asyncio.ensure_future(in_short_thread_async(job))
+        running.add_done_callback(self._end_job)
+        return await asyncio.shield(running)
+
+    def _end_job(self, done: asyncio.Future[Any]) -> None:
+        self.num_jobs -= 1
+        self.one_at_a_time.release()
+        if not done.cancelled():
+            done.exception()  # seen, even if nobody waits for it any more
 
 
 def service_of(http: HttpRequest) -> Service:

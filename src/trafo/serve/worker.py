@@ -77,6 +77,7 @@ class Worker:
         self._max_queue = max_queue
         self._subscriptions: dict[Request, Subscription] = {}
         self._inbox: list[Callable[[], None]] = []
+        self._num_coming = 0  # completions in the inbox
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
@@ -88,6 +89,7 @@ class Worker:
         """Stop after the current step; unfinished requests get an error."""
         self.thread.remove(self)
         self._inbox.clear()
+        self._num_coming = 0
         self._fail_all(ApiError(503, "the server is shutting down", code="shutting_down"))
 
     @property
@@ -108,13 +110,13 @@ class Worker:
         except TrafoError as error:
             raise from_trafo(error, "prompt") from None
         wanted = sum(request.config.num_samples for request in requests)
-        if self.engine.num_waiting + len(self._inbox) + wanted > self._max_queue:
+        if self.engine.num_waiting + self._num_coming + wanted > self._max_queue:
             what = "too many requests are waiting; try again later"
             raise ApiError(429, what, code="queue_full", retry_after=1)
         subscription = Subscription(self, requests, max_seconds, name)
         for request in requests:
             self._subscriptions[request] = subscription
-        self._tell(self.engine.add, requests)
+        self._tell(self.engine.add, requests, wanted)
         return subscription
 
     def place(self, name: str) -> int | None:
@@ -128,9 +130,12 @@ class Worker:
         if left:
             self._tell(self.engine.cancel, left)
 
-    def _tell(self, action: Callable[[Request], None], requests: Iterable[Request]) -> None:
+    def _tell(
+        self, action: Callable[[Request], None], requests: Iterable[Request], num_coming: int = 0
+    ) -> None:
         with self.thread.changes():
             self._inbox += [partial(action, request) for request in requests]
+            self._num_coming += num_coming
 
     # On the engine's thread
 
@@ -142,7 +147,7 @@ class Worker:
     def take_turn(self) -> None:
         """Take in what is new, then one step of the engine."""
         with self.thread.changes():
-            actions, self._inbox = self._inbox, []
+            actions, self._inbox, self._num_coming = self._inbox, [], 0
         try:
             for action in actions:
                 action()
