@@ -1,11 +1,14 @@
 """Metrics read piece by piece, while somebody else writes them."""
 
 import json
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trafo.serve.inside.runs import read_tail
+from trafo.serve.chat_template import ChatTemplate
+from trafo.serve.inside.runs import find_runs, read_tail
+from trafo.serve.models import LanguageModel, Models
 
 
 @given(st.lists(st.integers(1, 40), max_size=6))
@@ -39,6 +42,20 @@ def test_what_is_not_json_for_a_browser_is_null(tmp_path):
     path.write_text('{"step": 1, "loss": NaN}\nnonsense\n[]\n')
     assert read_tail(path, "").records == [{"step": 1, "loss": None}]
     assert read_tail(tmp_path / "none", "").records == []
+
+
+def test_a_link_shows_the_runs_beside_it(tmp_path, bundle):
+    """`make demo` writes `runs/demo/model`, and `runs/latest` points there."""
+    for name in ("demo/model", "stories"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.yaml").write_text("steps: 10\n")
+    checkpoint = tmp_path / "demo" / "model" / "checkpoints" / "step-00000007"
+    checkpoint.mkdir(parents=True)
+    (tmp_path / "latest").symlink_to("demo/model")
+    served = LanguageModel(
+        "latest", tmp_path / "latest", replace(bundle, source=checkpoint), None, ChatTemplate()
+    )
+    assert set(find_runs(Models([served]))) == {"demo/model", "stories"}
 
 
 def test_a_name_is_never_a_path(client):

@@ -16,9 +16,10 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from trafo.checkpoint.locate import find_kind
 from trafo.runtime.json_text import parse_json
 from trafo.serve.errors import ApiError
-from trafo.serve.models import Models
+from trafo.serve.models import Models, Served
 from trafo.serve.reading import service_of
 from trafo.train.run import CONFIG, Run
 
@@ -59,22 +60,24 @@ async def one_run(http: HttpRequest) -> Response:
 
 def find_runs(models: Models) -> dict[str, Run]:
     """All runs beside the served ones, by name, newest first; also those one folder deeper."""
-    folders = {run.parent for served in models if (run := _run_of(served.bundle.source))}
-    paths: dict[str, Path] = {}
-    for folder in sorted(folders):
+    names: dict[Path, str] = {}
+    for folder in sorted(set[Path]().union(*map(_folders, models))):
         for depth in ("*", "*/*"):
             for config in folder.glob(f"{depth}/{CONFIG}"):
                 path = config.parent
                 if not path.is_symlink():
-                    paths[path.relative_to(folder).as_posix()] = path
-    newest = sorted(paths.items(), key=lambda item: -_changed(Run(item[1])))
-    return {name: Run(path) for name, path in newest}
+                    names.setdefault(path, path.relative_to(folder).as_posix())
+    newest = sorted(names, key=lambda path: -_changed(Run(path)))
+    return {names[path]: Run(path) for path in newest}
 
 
-def _run_of(source: Path) -> Path | None:
-    """The run that a checkpoint belongs to."""
-    run = source.resolve().parent.parent
-    return run if (run / CONFIG).is_file() else None
+def _folders(served: Served) -> set[Path]:
+    """Where its run is, and where the link to it is: `runs/latest` may be `runs/demo/model`."""
+    run = served.bundle.source.resolve().parent.parent
+    if not (run / CONFIG).is_file():
+        return set()
+    is_run = find_kind(served.path) == "run"
+    return {run.parent, served.path.absolute().parent.resolve()} if is_run else {run.parent}
 
 
 @dataclass(frozen=True)
