@@ -215,6 +215,12 @@ def test_what_is_wrong_is_refused_by_name(client, body, param):
     assert param in error["message"]
 
 
+def test_ids_without_a_token_are_refused_by_name(client):
+    answer = client.post("/detokenize", json={"tokens": [97, 257]})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "tokens"
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [

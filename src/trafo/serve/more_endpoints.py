@@ -120,7 +120,11 @@ async def detokenize(http: HttpRequest) -> Response:
     """`POST /detokenize`."""
     service, body = service_of(http), await read_body(http, DetokenizeBody)
     served = service.models.language(body.model)
-    return JSONResponse({"prompt": served.bundle.tokenizer.decode(body.tokens)})
+    try:
+        text = served.bundle.tokenizer.decode(body.tokens)
+    except TrafoError as error:
+        raise from_trafo(error, "tokens") from None
+    return JSONResponse({"prompt": text})
 
 
 async def health(http: HttpRequest) -> Response:
