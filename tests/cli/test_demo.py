@@ -54,6 +54,7 @@ def test_from_text_to_a_model_that_writes(line, tmp_path, capsys):
     assert "\n    def add(a, b):" not in samples  # two words: too short for a prompt
     assert "\n    return a +" in samples
     assert "--prompt 'return a +'" in shown
+    assert shown.splitlines()[-1].endswith("serve runs/latest")  # a name that clients can use, too
     run = tmp_path / "runs" / "de mo" / "model"
     assert Path("runs/latest").resolve() == run.resolve()
     losses = [r["loss"] for r in read_metrics(run / "metrics.jsonl") if r["kind"] == "validation"]

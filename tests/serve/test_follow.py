@@ -104,6 +104,7 @@ def test_a_link_that_points_elsewhere_later_changes_nothing(run, bundle, tmp_pat
     bundle.tokenizer.save(other / "tokenizer")
     save(other, bundle.model, 99)
     (served,) = load_models([folder / "latest"], CONFIG)
+    assert served.name == "latest"
     (folder / "latest").unlink()
     (folder / "latest").symlink_to(other)
     assert newest_step(served) == 7

@@ -61,7 +61,7 @@ def run(options: Options) -> int:
     from trafo.data.prepare import prepare
     from trafo.runtime.console import show
     from trafo.runtime.sizes import format_size
-    from trafo.train.run import RUNS, Run
+    from trafo.train.run import LATEST, RUNS, Run
     from trafo.train.start import resume, train
 
     steps = Steps(4)
@@ -78,8 +78,10 @@ def run(options: Options) -> int:
     code = finish(resume(model.path) if model.config_file.exists() else train(config))
     if code:
         return code
+    served = model.path
     if options.out.parent == RUNS:
         model.mark_latest(RUNS)
+        served = RUNS / LATEST
     steps.done(
         "model",
         f"{config.language_model.num_layers} layers of {config.language_model.d_model}",
@@ -88,7 +90,7 @@ def run(options: Options) -> int:
     prompts = _PROMPTS if options.text is None else _prompts_from(text)
     _show_samples(model.path, prompts)
     show("\nWhat next:")
-    for line in _next(model.path, text, _PROMPT if options.text is None else prompts[0]):
+    for line in _next(model.path, served, text, _PROMPT if options.text is None else prompts[0]):
         show(line)
     return 0
 
@@ -155,7 +157,7 @@ def _indented(text: str) -> str:
     return "\n".join("    " + line for line in text.rstrip().splitlines())
 
 
-def _next(run: Path, text: Path, prompt: str) -> Iterator[str]:
+def _next(run: Path, served: Path, text: Path, prompt: str) -> Iterator[str]:
     """Commands that can be copied as they are."""
     from trafo.runtime.commands import command
 
@@ -167,7 +169,7 @@ def _next(run: Path, text: Path, prompt: str) -> Iterator[str]:
         "see how text is split into tokens": command(
             "tokenizer", "report", run / "tokenizer", text, "--show", "600"
         ),
-        "serve it: OpenAI's HTTP API, and a page to look inside": command("serve", run),
+        "serve it: OpenAI's HTTP API, and a page to look inside": command("serve", served),
     }
     for why, line in advice.items():
         yield f"  {why}"

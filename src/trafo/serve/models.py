@@ -142,18 +142,26 @@ class Models:
 
 
 def load_models(paths: Sequence[Path], config: ServeConfig) -> Models:
-    """Load every model; two folders of the same name are told apart by their parents'."""
-    resolved = [path.resolve() for path in paths]
-    if len(set(resolved)) < len(resolved):
+    """Load every model; its name is the one that it is given by: `runs/latest` is `latest`.
+
+    Two of the same name are told apart by their parents'.
+    """
+    if len({path.resolve() for path in paths}) < len(paths):
         raise InputError("the same run is given twice", hint="give each one once")
-    names = [path.name for path in resolved]
+    places = [_place(path) for path in paths]
+    names = [place.name for place in places]
     unique = [
-        name if names.count(name) == 1 else f"{path.parent.name}/{name}"
-        for name, path in zip(names, resolved, strict=True)
+        name if names.count(name) == 1 else f"{place.parent.name}/{name}"
+        for name, place in zip(names, places, strict=True)
     ]
     thread = EngineThread()
     pairs = zip(unique, paths, strict=True)
     return Models([in_short_thread(partial(_load, *each, config, thread)) for each in pairs])
+
+
+def _place(path: Path) -> Path:
+    """In which folder it is, and what it is called there, be it a link."""
+    return path.resolve() if path.name in ("", "..") else path.parent.resolve() / path.name
 
 
 def load_language_model(
