@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from trafo.generate import GenerationConfig, generate
+
 IDS = list(b"Hello world")
 
 
@@ -17,6 +19,20 @@ def test_logits_and_scores_are_the_models(client, bundle):
     scores = client.post("/inside/scores", json={"ids": IDS}).json()["logprobs"]
     assert scores[0] is None
     np.testing.assert_allclose(scores[1:], -losses.detach().numpy(), rtol=1e-4)
+
+
+def test_a_text_longer_than_the_context_is_seen_as_generation_sees_it(client, bundle):
+    config = GenerationConfig(max_new_tokens=150, logprobs=0, ignore_end=True)
+    (written,) = generate(bundle.model, bundle.tokenizer, ["Hello"], config)
+    ids = [*b"Hello", *written.ids]
+    scores = client.post("/inside/scores", json={"ids": ids}).json()["logprobs"]
+    given = [token.logprob for token in written.tokens]
+    np.testing.assert_allclose(scores[5:], given, rtol=1e-3, atol=1e-4)
+    for place in (64, 65, 66, 98, 99, 150):
+        answer = client.post("/inside/logits", json={"ids": ids[:place]})
+        logits = torch.tensor(np.frombuffer(answer.content, "<f4"))
+        logprob = logits.log_softmax(-1)[ids[place]].item()
+        assert logprob == pytest.approx(given[place - 5], rel=1e-3, abs=1e-4)
 
 
 def test_the_last_layer_of_the_lens_is_the_models_answer(client, bundle):
@@ -58,7 +74,8 @@ def test_looking_inside_leaves_no_hooks_on_the_served_model(client, bundle):
         ("scores", {"ids": []}, "ids"),
         ("scores", {"ids": [257]}, "ids"),
         ("scores", {"ids": [-1]}, "ids"),
-        ("logits", {"ids": [1] * 65}, "ids"),
+        ("logits", {"ids": [1] * 8193}, "ids"),
+        ("layers", {"ids": [1] * 65}, "ids"),
         ("layers", {}, "ids"),
         ("attention", {"ids": [1], "layer": 2}, "layer"),
         ("attention", {"ids": [1], "layer": -1}, "layer"),

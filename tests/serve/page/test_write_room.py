@@ -59,6 +59,24 @@ def test_an_alternative_makes_a_branch_and_the_old_one_stays(visit, language_bun
     assert ids_in_address(page) == first
 
 
+def test_a_text_grows_beyond_the_context(visit, language_bundle):
+    """The context has 64 tokens; a link to the text, and the alternatives of a late token, too."""
+    page = visit("#write?t=0&p=1&n=60").page
+    write(page)
+    page.get_by_role("button", name="Go on").click()
+    config = GenerationConfig(max_new_tokens=120, temperature=0.0, ignore_end=True)
+    tokenizer = language_bundle.tokenizer
+    (expected,) = generate(language_bundle.model, tokenizer, ["The cat"], config)
+    whole = [*tokenizer.encode("The cat"), *expected.ids]
+    page.wait_for_function("ids => location.hash.includes(ids)", arg=packed(whole))
+    assert ids_in_address(page) == whole
+    page.locator(".token").last.click()
+    expect(page.locator(".bar-row.chosen")).to_have_attribute("data-id", str(whole[-1]))
+    second = visit(page.evaluate("location.hash")).page
+    expect(second.locator(".token")).to_have_count(len(whole))
+    assert shown(second) == shown(page)
+
+
 def packed(ids):
     digits = "0123456789abcdefghijklmnopqrstuvwxyz"
 

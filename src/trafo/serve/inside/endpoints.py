@@ -20,6 +20,8 @@ from trafo.serve.inside import layers
 from trafo.serve.inside.beam import beam_tree
 from trafo.serve.inside.merges import byte_text, ranks_of, replay
 from trafo.serve.inside.protocol import (
+    MAX_TOKENS,
+    MAX_WRITTEN,
     AttentionBody,
     BeamBody,
     IdsBody,
@@ -117,7 +119,7 @@ async def merges(http: HttpRequest) -> Response:
 
 async def logits(http: HttpRequest) -> Response:
     """`POST /inside/logits`: float32 logits of the next token, one for each id."""
-    body, served = await _read_ids(http, IdsBody)
+    body, served = await _read_ids(http, IdsBody, MAX_WRITTEN)
     insides = Insides.of(http)
     job = partial(layers.next_logits, insides.model(served), body.ids)
     found = await service_of(http).compute(job)
@@ -126,7 +128,7 @@ async def logits(http: HttpRequest) -> Response:
 
 async def scores(http: HttpRequest) -> Response:
     """`POST /inside/scores`: log-probability of each token of a text."""
-    body, served = await _read_ids(http, IdsBody)
+    body, served = await _read_ids(http, IdsBody, MAX_WRITTEN)
     insides = Insides.of(http)
     job = partial(layers.token_logprobs, insides.model(served), body.ids)
     return JSONResponse({"logprobs": await service_of(http).compute(job)})
@@ -225,10 +227,13 @@ async def place(http: HttpRequest) -> Response:
     return JSONResponse({"place": min(places, default=None)})
 
 
-async def _read_ids(http: HttpRequest, kind: type[_WithIds]) -> tuple[_WithIds, LanguageModel]:
+async def _read_ids(
+    http: HttpRequest, kind: type[_WithIds], most: int | None = None
+) -> tuple[_WithIds, LanguageModel]:
+    """A body with at most so many ids; None: as many as can be looked into."""
     body = await read_body(http, kind)
     served = service_of(http).models.language(body.model)
-    check_ids(body.ids, served)
+    check_ids(body.ids, served, most or min(MAX_TOKENS, served.bundle.model.context_length))
     return body, served
 
 

@@ -19,6 +19,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import Module, ModuleList
 
+from trafo.generate.config import GenerationConfig
+from trafo.generate.window import kept_tokens, window_start
 from trafo.models import CausalLM, EncoderDecoder, record_attention
 
 ALTERNATIVES = 5
@@ -44,17 +46,33 @@ def own_hooks(model: CausalLM) -> CausalLM:
 
 @torch.inference_mode()
 def next_logits(model: CausalLM, ids: Sequence[int]) -> Float[Tensor, " vocab"]:
-    """Logits of the token after the last one."""
-    states = model.hidden_states(_row(model, ids))[0, -1]
+    """Logits of the token after the last one; a long text is seen as generation sees it."""
+    seen = ids[_window(model, len(ids)) :]
+    states = model.hidden_states(_row(model, seen))[0, -1]
     return model.logits(states).float()
 
 
 @torch.inference_mode()
 def token_logprobs(model: CausalLM, ids: Sequence[int]) -> list[float | None]:
-    """Log-probability of each token after those before it; the first has none."""
-    logprobs = model(_row(model, ids))[0, :-1].float().log_softmax(-1)
-    following = torch.tensor(ids[1:], device=logprobs.device)
-    return [None, *logprobs.gather(-1, following[:, None])[:, 0].tolist()]
+    """Log-probability of each token after those before it; the first has none.
+
+    A text longer than the context is read window by window, as generation writes it.
+    """
+    found: list[float | None] = [None]
+    while len(found) < len(ids):
+        first = len(found)
+        start = _window(model, first)
+        stop = min(len(ids), start + model.context_length + 1)
+        logits = model(_row(model, ids[start : stop - 1]))[0, first - 1 - start :]
+        following = torch.tensor(ids[first:stop], device=logits.device)
+        logprobs = logits.float().log_softmax(-1)
+        found += logprobs.gather(-1, following[:, None])[:, 0].tolist()
+    return found
+
+
+def _window(model: CausalLM, num_ids: int) -> int:
+    context = model.context_length
+    return window_start(num_ids, context, kept_tokens(context, GenerationConfig.kept_share))
 
 
 @torch.inference_mode()

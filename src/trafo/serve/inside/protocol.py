@@ -12,6 +12,8 @@ from trafo.serve.protocol import Body, Ids
 
 MAX_TOKENS = 512
 """tokens of a text that is looked into: attention grows with their square"""
+MAX_WRITTEN = 8192
+"""tokens of a text that is scored, or continued"""
 MAX_CHARACTERS = 4000
 """of a sentence to translate, or a text to show as tokens while it is typed"""
 
@@ -66,10 +68,9 @@ class TranslationAttentionBody(TranslationLayersBody):
     layer: Place
 
 
-def check_ids(ids: Ids, served: LanguageModel) -> None:
-    """Refuse ids that the model cannot read, or too many of them."""
-    model = served.bundle.model
-    check_places(ids, min(MAX_TOKENS, model.context_length), model.head_weight.shape[0], "ids")
+def check_ids(ids: Ids, served: LanguageModel, most: int) -> None:
+    """Refuse ids that the model does not know, or too many of them."""
+    check_places(ids, most, served.bundle.model.head_weight.shape[0], "ids")
 
 
 def check_places(ids: Ids, most: int, vocab: int, name: str) -> None:

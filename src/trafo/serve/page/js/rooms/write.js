@@ -11,6 +11,7 @@ import { packIds, remember, unpackIds } from "../state.js";
 import { TokenText } from "../token_text.js";
 import { Tree } from "../tree.js";
 import { vocabularyOf } from "../vocabulary.js";
+import { seen } from "../window.js";
 
 const FIRST_PROMPT = "Once upon a time";
 const WAIT = 1000; // milliseconds without a token, after which the place in the queue is asked for
@@ -112,7 +113,7 @@ class Write {
     this.buttons();
     const begun = performance.now();
     let [count, reason] = [0, null];
-    const body = { model: this.model, prompt: this.branches.ids(), stream: true, logprobs: 0, max_tokens: Number(this.length.value) || 64, seed: Number(this.seed.value) || 0, ...this.sliders.toRequest() };
+    const body = { model: this.model, prompt: seen(this.branches.ids(), this.card.context_length), stream: true, logprobs: 0, max_tokens: Number(this.length.value) || 64, seed: Number(this.seed.value) || 0, ...this.sliders.toRequest() };
     const id = crypto.randomUUID?.() ?? String(Math.random());
     const waiting = setInterval(() => this.sayPlace(id), WAIT);
     try {
