@@ -129,6 +129,18 @@ def test_a_link_shows_the_same_text(visit):
     assert shown(second) == shown(first)
 
 
+def test_the_step_of_a_model_that_is_followed(visit):
+    """The head of the page says which checkpoint has written, not which one was there before."""
+    page = visit("#write?n=4").page
+    expect(page.locator("#facts")).to_contain_text("step 7 ")
+    card = page.evaluate("fetch('/v1/models').then((answer) => answer.json())")
+    for each in card["data"]:
+        each["step"] = 8
+    page.route("**/v1/models", lambda route: route.fulfill(json=card))
+    write(page)
+    expect(page.locator("#facts")).to_contain_text("step 8 ")
+
+
 def test_the_place_in_the_queue(visit):
     made = visit("#write?n=4")
     page = made.page

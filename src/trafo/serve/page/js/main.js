@@ -28,6 +28,7 @@ async function start() {
   picker.addEventListener("change", () => remember({ model: picker.value }) || enter());
   window.addEventListener("hashchange", enter);
   document.addEventListener("server-back", () => (cards.length ? enter() : loadModels()));
+  document.addEventListener("answered", refreshFacts);
   document.addEventListener("keydown", slash);
   onRemember(drawNav);
   drawNav();
@@ -88,6 +89,14 @@ function drawModel(room, card) {
   picker.parentElement.hidden = usable.length === 0;
   const facts = card ? [card.step === null || card.step === undefined ? null : `step ${number(card.step)}`, card.dtype, card.vocab_size && `${number(card.vocab_size)} tokens`] : [];
   document.getElementById("facts").textContent = facts.filter(Boolean).join(" · ");
+}
+
+/** A model that is followed while it trains may have a newer checkpoint by now. */
+async function refreshFacts() {
+  const { data } = await get("/v1/models").catch(() => ({ data: cards }));
+  cards = data;
+  const { room, params } = state();
+  drawModel(room, pick(room, params.get("model")));
 }
 
 function empty(room) {

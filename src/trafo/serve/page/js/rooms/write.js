@@ -148,6 +148,7 @@ class Write {
   }
 
   finished() {
+    document.dispatchEvent(new CustomEvent("answered"));
     this.buttons();
     this.draw();
     remember({ text: packIds(this.branches.ids()), from: this.branches.promptLength, prompt: this.prompt.value, ...this.sliders.toAddress(), seed: this.seed.value, n: this.length.value });
