@@ -55,6 +55,12 @@ def test_an_unknown_name_is_answered_with_the_nearest_or_with_all():
     )
 
 
+def test_a_hint_names_the_right_flag_though_each_model_has_its_own():
+    flags = ["--model.head-std", "--model.num-heads", "--gpt2.num-heads", "--model.d", "--gpt2.d"]
+    assert errors.did_you_mean("--heads", flags) == "did you mean --model.num-heads?"
+    assert errors.did_you_mean("--d", flags) == "did you mean --model.d, or that of gpt2?"
+
+
 def test_one_string_where_a_list_belongs_is_refused():
     from trafo.evaluate.bleu import Bleu
     from trafo.evaluate.corpus import corpus_score

@@ -68,14 +68,19 @@ def require_lists(**given: object) -> None:
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
     """A hint for an unknown name: the known one that it resembles, or `otherwise`, or all.
 
-    Of a name with dots the last part will do: `--lr` resembles `--optimizer.lr`.
+    Of a name with dots the last part will do, or its end: `--lr` resembles `--optimizer.lr`, and
+    `--heads` `--model.num-heads`.
     """
     from difflib import get_close_matches
 
     known = list(known)
-    last_part = f".{name.lstrip('-')}"
-    namesakes = [other for other in known if other.endswith(last_part)]
-    matches = namesakes or get_close_matches(name, known, n=1)
+    word = name.lstrip("-")
+    namesakes = [other for other in known if other.endswith(f".{word}")]
+    if len(namesakes) > 1:  # each model has its own; the user knows which one is meant
+        owners = [other.lstrip("-").removesuffix(f".{word}") for other in namesakes[1:]]
+        return f"did you mean {namesakes[0]}, or that of {', '.join(owners)}?"
+    alike = [other for other in known if other.endswith((f"-{word}", f"_{word}"))]
+    matches = namesakes or alike or get_close_matches(name, known, n=1)
     if matches:
         return f"did you mean {matches[0]}?"
     return otherwise or f"choose one of {', '.join(known)}"

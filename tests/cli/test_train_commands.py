@@ -242,7 +242,12 @@ def test_help_of_resume_with_and_without_a_run(
 
 
 @pytest.mark.parametrize(
-    ("flag", "right"), [("--lr", "--optimizer.lr"), ("--d-model", "--model.d-model")]
+    ("flag", "right"),
+    [
+        ("--lr", "--optimizer.lr"),
+        ("--d-model", "--model.d-model, or that of gpt2, encoder-decoder, recurrent"),
+        ("--heads", "--model.num-heads"),
+    ],
 )
 def test_a_flag_without_its_branch_is_answered_with_the_whole_name(
     here: Path, capsys: pytest.CaptureFixture[str], flag: str, right: str

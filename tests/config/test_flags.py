@@ -150,3 +150,31 @@ def test_a_misspelt_required_flag_is_named_not_called_missing() -> None:
         parse_flags(WithRequired, ["--vocab-sise", "300"])
     with pytest.raises(ConfigError, match="vocab-size"):
         parse_flags(WithRequired, ["--out", "there"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    folder: tyro.conf.Positional[Path] = Path("runs")
+    kind: tyro.conf.Positional[Literal["long", "short"]] = "long"
+    json: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    first: tyro.conf.Positional[str]
+    second: tyro.conf.Positional[str]
+    json: bool = False
+
+
+@pytest.mark.parametrize("flags", [["--jsn"], ["--jsn", "x"], ["--json", "--jsn=x"]])
+@pytest.mark.parametrize("cls", [Runs, Pair])
+def test_a_misspelt_flag_is_named_though_positional_arguments_are_missing(
+    cls: type, flags: list[str]
+) -> None:
+    with pytest.raises(ConfigError, match=r"^unknown flag --jsn; did you mean --json\?$"):
+        parse_flags(cls, flags)
+
+
+def test_a_single_dash_does_not_look_like_an_empty_path() -> None:
+    with pytest.raises(ConfigError, match=r"^unknown flag -x; "):
+        parse_flags(Runs, ["-x"])

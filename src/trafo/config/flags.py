@@ -128,10 +128,20 @@ def _unknown(cls: type, arguments: Sequence[str]) -> ConfigError:
     if flag is None:
         return ConfigError(f"unexpected argument {arguments[0]!r}", hint="see --help")
     name = flag.partition("=")[0]
-    flags = [setting.flag for setting in fields_table(cls) if not setting.is_positional]
-    known = [*flags, *_negations(cls).values()]
-    hint = did_you_mean(name.replace("_", "-"), known, "see --help for all flags")
+    hint = did_you_mean(name.replace("_", "-"), _known(cls), "see --help for all flags")
     return ConfigError(f"unknown flag {name}", hint=hint)
+
+
+def _is_unknown(cls: type, word: str) -> bool:
+    """A number such as -1 is not a flag."""
+    name = word.partition("=")[0].replace("_", "-")
+    is_flag = name.startswith("-") and name.lstrip("-")[:1].isalpha()
+    return is_flag and name not in [*_known(cls), "-h", "--help"]
+
+
+def _known(cls: type) -> list[str]:
+    flags = [setting.flag for setting in fields_table(cls) if not setting.is_positional]
+    return [*flags, *_negations(cls).values()]
 
 
 def _one_line_errors(cls: type, flags: Sequence[str]) -> AbstractContextManager[None]:
@@ -146,6 +156,9 @@ def _one_line_errors(cls: type, flags: Sequence[str]) -> AbstractContextManager[
 def _refuse(cls: type, flags: Sequence[str], event: ParseErrorEvent) -> None:
     from tyro import _errors as events
 
+    # An unknown flag comes first: tyro then finds the words around it missing or empty.
+    if unknown := [flag for flag in flags if _is_unknown(cls, flag)]:
+        raise _unknown(cls, unknown)
     match event:
         case events.InstantiationFailure(message=message, argument=argument):
             raise _own_error() or _bad_value(cls, flags, argument, message)
@@ -154,10 +167,7 @@ def _refuse(cls: type, flags: Sequence[str], event: ParseErrorEvent) -> None:
             raise ConfigError(f"{_name(argument)}: {value!r} is not a choice", hint=hint)
         case events.BadValue(argument=argument):
             raise ConfigError(f"{_name(argument)} needs a value", hint="see --help")
-        case events.MissingArgs(missing_arguments=missing, unrecognized_tokens=strays):
-            # A required flag that is misspelt looks missing; the misspelling says more.
-            if any(stray.startswith("-") for stray in strays):
-                raise _unknown(cls, strays)
+        case events.MissingArgs(missing_arguments=missing):
             names = ", ".join(_name(each.arg) for each in missing)
             raise ConfigError(f"`{event.prog}` needs {names}", hint="see --help")
 
