@@ -1,13 +1,16 @@
 """The completion script, asked by bash itself."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
-from trafo.cli.completion import _commands, script
+from trafo.cli.completion import Options, _commands, script
 from trafo.cli.main import main
 from trafo.cli.verbs import VERBS, Verb
 
@@ -52,6 +55,23 @@ def test_every_flag_offered_is_one_that_help_shows(name, capsys):
     shown = set(re.findall(r"--[a-z][\w.-]*", capsys.readouterr().out))
     assert set(offered) - shown <= {"--debug", "--quiet"}
     assert import_module(VERBS[name].module).Options
+
+
+def test_the_line_of_the_readme_installs_it_for_new_shells(tmp_path):
+    """In an empty home, without the package bash-completion."""
+    readme = Path(__file__).parents[2] / "README.md"
+    (line,) = re.findall(r"^    (trafo completion bash .*?)  +#", readme.read_text(), re.MULTILINE)
+    words = 'trafo() { python -m trafo "$@"; }; ' + line
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "HOME": str(tmp_path), "PATH": path}
+    for shell in (
+        ["-c", words],
+        ["--rcfile", str(tmp_path / ".bashrc"), "-ic", "complete -p trafo"],
+    ):
+        done = subprocess.run(["bash", *shell], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert "-F _trafo trafo" in done.stdout
+    assert line in str(Options.__doc__)
 
 
 def test_the_command_prints_it(capsys):

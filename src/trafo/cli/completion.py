@@ -40,7 +40,7 @@ class Options:
     """Print a script for the shell, which then completes commands, flags and their choices.
 
     Install it for good with
-    trafo completion bash > ~/.local/share/bash-completion/completions/trafo
+    trafo completion bash > ~/.trafo-completion && echo . ~/.trafo-completion >> ~/.bashrc
     or for this shell with
     source <(trafo completion bash)
     """
