@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -177,6 +178,21 @@ def test_a_prompt_from_a_pipe(trafo, folder, monkeypatch):
         code, out, _ = trafo("generate", "--max-new-tokens", 4)
         (done,) = expected(folder, [prompt], max_new_tokens=4)
         assert (code, out) == (0, f"{prompt}{done.text}\n")
+
+
+@pytest.mark.timeout(60)
+def test_prompts_that_never_end_or_never_begin_are_refused(trafo, tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero", tmp_path):
+        code, _, err = trafo("generate", "--prompts", path)
+        assert (code, err.count("\n")) == (2, 1)
+        assert f"{path}: is a pipe, a folder or a device; save the prompts" in err
+    monkeypatch.setattr("trafo.cli.generate._LONGEST_PROMPT", 1_000_000)
+    with Path("/dev/zero").open(encoding="utf-8") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        code, _, err = trafo("generate")
+    assert code == 2
+    assert "stdin: the prompt has more than 1,000,000 characters" in err
 
 
 def test_a_slow_pipe_is_waited_for_aloud(trafo, monkeypatch):

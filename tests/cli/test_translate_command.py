@@ -88,6 +88,15 @@ def test_standard_input_and_n_best(trafo, folder, monkeypatch):
     assert text == "".join(f"{i} ||| {best} ||| {score:.4f}\n" for i, best, score in rows)
 
 
+def test_standard_input_that_never_ends_is_refused(trafo, monkeypatch):
+    monkeypatch.setattr("trafo.cli.translate._MOST_ON_STDIN", 1_000_000)
+    with Path("/dev/zero").open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        code, _, said = trafo("translate", *SEARCH)
+    assert code == 2
+    assert "standard input has more than 1,000,000 bytes" in said
+
+
 def test_beam_search_settings_of_the_run_hold_unless_others_are_given(trafo, folder, tmp_path):
     file, sentences = tmp_path / "in.txt", ["a dog", "b", "two"]
     file.write_text("\n".join(sentences))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 RunPath = Annotated[Positional[Path], arg(metavar="RUN")]
 LATEST = Path("runs/latest")
 """the run that was trained last"""
+_LONGEST_PROMPT = 100_000_000  # characters on stdin: more than that may never end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +114,9 @@ def _with_run(options: Options) -> Options:
 def _prompts(options: Options) -> list[str]:
     if options.prompts is None:
         return list(options.prompt) or [_piped()]
+    if options.prompts.exists() and not options.prompts.is_file():
+        what = "is a pipe, a folder or a device"
+        raise InputError(what, where=str(options.prompts), hint="save the prompts to a file first")
     try:
         lines = options.prompts.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
@@ -133,7 +137,14 @@ def _piped() -> str:
     if is_interactive():
         return ""
     wait_for_stdin("the prompt")
-    return "".join(stdin_text()).removesuffix("\n")
+    parts, length = [], 0
+    for part in stdin_text():
+        parts.append(part)
+        length += len(part)
+        if length > _LONGEST_PROMPT:
+            what = f"the prompt has more than {_LONGEST_PROMPT:,} characters"
+            raise InputError(what, where="stdin", hint="pipe a shorter text in")
+    return "".join(parts).removesuffix("\n")
 
 
 def _show_stream(bundle: Bundle, prompt: str, options: Options) -> int:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Kind = Literal["cross", "encoder", "decoder"]
 Files = Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE ...")]
 
+_MOST_ON_STDIN = 1_000_000_000  # bytes: more than that may never end
 _TOGETHER = 4000  # lines that are sorted by length and translated before they are written
 
 
@@ -96,11 +97,16 @@ def translate_all(
 
 
 def _sentences(files: Sequence[Path]) -> list[str]:
+    from trafo.cli.tokenizer.pipes import wait_for_stdin
     from trafo.data.lines import read_lines
 
     if files:
         return [line for path in files for line in read_lines(path)]
-    data = sys.stdin.buffer.read()
+    wait_for_stdin("sentences")
+    data = sys.stdin.buffer.read(_MOST_ON_STDIN + 1)
+    if len(data) > _MOST_ON_STDIN:
+        what = f"standard input has more than {_MOST_ON_STDIN:,} bytes"
+        raise InputError(what, hint="divide the sentences into several files")
     if not data:
         raise InputError("standard input is empty", hint="give sentences, one per line")
     try:
