@@ -201,6 +201,7 @@ def test_what_llama_cannot_express_is_refused(tmp_path, switch):
         ({"vocab_size": "many"}, "does not describe a model"),
         ({"rms_norm_eps": "small"}, "does not describe a model"),
         ({"rms_norm_eps": None}, "does not describe a model"),
+        ({"rms_norm_eps": 10**400}, "does not describe a model"),
         ({"rope_scaling": [1]}, "does not describe a model"),
         (
             {"tie_word_embeddings": "false"},

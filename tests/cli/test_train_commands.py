@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -121,6 +122,24 @@ MISTAKES = {
         "data.tokens",
     ),
 }
+
+
+def test_a_file_name_that_is_not_utf8_is_named(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = os.fsdecode(b"n\xff.txt")
+    (here / name).write_text("words and words\n" * 500)
+    said = refusal([*TRAIN, name], capsys)
+    assert "is not UTF-8" in said
+    assert "rename" in said
+    assert not (here / "runs" / "mine").exists()
+
+
+def test_a_text_of_special_tokens_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "specials.txt").write_text("<|endoftext|>" * 2000)
+    assert main([*TRAIN, "specials.txt"]) == 0
+    assert "on " in (measured := capsys.readouterr().out.partition("measured")[2])
+    assert "bits per byte" not in measured
 
 
 @pytest.mark.parametrize(("flags", "words"), MISTAKES.values(), ids=list(MISTAKES))

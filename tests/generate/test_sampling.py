@@ -155,6 +155,7 @@ def test_greedy_takes_the_likeliest_whatever_the_cuts():
         {"repetition_penalty": 0.0},
         {"seed": -1},
         {"num_samples": 0},
+        {"num_samples": 10**9},
         {"stop": ("",)},
         {"logprobs": -1},
         {"kept_share": 0.0},

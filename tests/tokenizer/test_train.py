@@ -210,6 +210,8 @@ def test_too_small_a_vocabulary_is_told_the_minimum(corpus: Path) -> None:
     with pytest.raises(InputError, match=r"vocabulary of 257 is too small.* need 258"):
         train_bpe(corpus, 257, [END, "<|pad|>"])
     assert train_bpe(corpus, 258, [END, "<|pad|>"])[1] == []
+    with pytest.raises(InputError, match=r"vocabulary of 10,000,000,000,000 is too large"):
+        train_bpe(corpus, 10**13, [END])
 
 
 @pytest.mark.parametrize(

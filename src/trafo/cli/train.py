@@ -71,9 +71,11 @@ def _show_summary(run: Run) -> None:
         speed, share = format_rate(step["tokens_per_second"], "tokens"), step["utilisation"]
         show(f"speed     {speed}, {100 * share:.0f} % of the machine's peak")
     if measured := run.measured:
+        bits = measured["bits_per_byte"]  # None: only special tokens were predicted
+        in_bits = "" if bits is None else f"{bits:.3f} bits per byte, "
         show(
             f"measured  loss {measured['loss']:.3f}, perplexity {measured['perplexity']:.1f}, "
-            f"{measured['bits_per_byte']:.3f} bits per byte, on {measured['tokens']:,} tokens"
+            f"{in_bits}on {measured['tokens']:,} tokens"
         )
         if "bleu" in measured:
             show(f"BLEU      {measured['bleu']:.1f}, greedy search, on validation sentences")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trafo.config.flags import parse_flags
+from trafo.errors import InputError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -70,7 +71,11 @@ def to_yaml(instance: DataclassInstance) -> str:
     """Every setting as YAML, defaults included: defaults may change, a run must not."""
     from omegaconf import OmegaConf
 
-    return OmegaConf.to_yaml(OmegaConf.create(_plain(instance)))
+    try:
+        return OmegaConf.to_yaml(OmegaConf.create(_plain(instance)))
+    except UnicodeEncodeError as error:
+        what = f"the name {error.object!r} is not UTF-8, which a config must be"
+        raise InputError(what, hint="rename the file or the folder") from None
 
 
 def _plain(value: object) -> Any:

@@ -72,7 +72,7 @@ class GenerationConfig:
             "pairs of an id and a finite number",
         )
         self._require("seed", self.seed >= 0, "0 or more")
-        self._require("num_samples", self.num_samples >= 1, "1 or more")
+        self._require("num_samples", 1 <= self.num_samples <= 10**6, "from 1 to 1,000,000")
         is_list = not isinstance(self.stop, str)
         self._require("stop", is_list and all(self.stop), "a list of strings that are not empty")
         self._require("logprobs", self.logprobs is None or self.logprobs >= 0, "0 or more")

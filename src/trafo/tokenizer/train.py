@@ -29,7 +29,7 @@ from trafo.tokenizer.counting.counter import (
 )
 from trafo.tokenizer.counting.file_counter import Counting, FileCounter
 from trafo.tokenizer.counting.store import CountStore
-from trafo.tokenizer.formats.spec import TokenizerSpec
+from trafo.tokenizer.formats.spec import MAX_ID, TokenizerSpec
 from trafo.tokenizer.kernels.arrays import NUM_BYTES
 from trafo.tokenizer.kernels.utf8 import first_invalid
 from trafo.tokenizer.merging.merger import Merge, Merger
@@ -228,6 +228,10 @@ def _num_merges(vocab_size: int, special_tokens: Sequence[str]) -> int:
         raise InputError(
             f"a vocabulary of {vocab_size:,} is too small",
             hint=f"{NUM_BYTES} bytes and {len(special_tokens)} special tokens need {smallest:,}",
+        )
+    if vocab_size - 1 > MAX_ID:
+        raise InputError(
+            f"a vocabulary of {vocab_size:,} is too large", hint=f"ids go up to {MAX_ID:,}"
         )
     return vocab_size - smallest
 

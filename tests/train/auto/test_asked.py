@@ -43,3 +43,15 @@ def test_a_hidden_size_alone_is_enough(tmp_path: Path) -> None:
         settings(tmp_path, "--model.d-model", "48", "--model.num-heads", "5")
     with pytest.raises(ConfigError, match="d_model 49 is not divisible"):
         settings(tmp_path, "--model.d-model", "49")
+
+
+def test_settings_of_a_model_that_is_not_trained_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--gpt2 is set, but the model is transformer-lm"):
+        settings(tmp_path, "--gpt2.num-layers", "2")
+    gpt2 = settings(tmp_path, "--architecture", "gpt2", "--gpt2.num-layers", "2")
+    assert gpt2.gpt2.num_layers == 2
+    for side in ("a.en", "a.de"):
+        (tmp_path / side).write_text("one two three\n" * 20)
+    pairs = ["--pairs", str(tmp_path / "a.en"), str(tmp_path / "a.de")]
+    with pytest.raises(ConfigError, match="--model is set, but the model is encoder-decoder"):
+        parse([*pairs, "--model.d-model", "32"], "trafo train")

@@ -65,7 +65,7 @@ def from_gpt2_config(theirs: dict[str, Any]) -> GPT2Config:
         num_heads=theirs["n_head"],
         d_ff=theirs.get("n_inner"),
         tied_head=theirs.get("tie_word_embeddings", True),
-        norm_eps=theirs.get("layer_norm_epsilon", 1e-5),
+        norm_eps=float(theirs.get("layer_norm_epsilon", 1e-5)),
         dropout=theirs.get("resid_pdrop", 0.1),
     )
 

@@ -163,7 +163,7 @@ def from_llama_config(theirs: dict[str, Any]) -> TransformerLMConfig:
         num_kv_heads=kv_heads if family == "llama" else theirs["num_key_value_heads"],
         head_size=None if head_size * heads == d_model else head_size,
         d_ff=theirs["intermediate_size"],
-        norm_eps=theirs.get("rms_norm_eps", 1e-6),
+        norm_eps=float(theirs.get("rms_norm_eps", 1e-6)),
         tied_head=theirs.get("tie_word_embeddings", False),
         qkv_bias=family == "qwen2",
         qk_norm=family == "qwen3",

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from trafo.errors import require
 from trafo.models import TransformerLMConfig
 from trafo.train.auto.pairs import choose_for_pairs, tell_of_pairs
 from trafo.train.auto.text import choose, tell
@@ -14,6 +15,13 @@ from trafo.train.config import TrainConfig
 C = TypeVar("C", bound=TrainConfig)
 
 _LARGEST_HEAD = 256
+_BRANCHES = {
+    "model": "it is for language models; translation models have --encoder-decoder or --recurrent",
+    "gpt2": "add --architecture gpt2, or set --model",
+    "encoder_decoder": "it is for translation models, which learn from --pairs",
+    "recurrent": "add --pairs and --architecture recurrent",
+}
+"""where the settings of each model are, and what to do if it is another that is trained"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,13 +59,23 @@ def settle(given: Given) -> TrainConfig:
     asked = given(Asked())
     if asked.pairs:
         config = given(choose_for_pairs(asked))
+        _require_used(asked, config)
         tell_of_pairs(config)
     else:
         chosen = choose(asked)
         model = with_fitting_heads(chosen.model, given(Asked.over(chosen)).model)
         config = given(dataclasses.replace(chosen, model=model))
+        _require_used(asked, config)
         tell(config)
     return config
+
+
+def _require_used(asked: TrainConfig, config: TrainConfig) -> None:
+    """Refuse settings of a model that is not trained."""
+    for branch, hint in _BRANCHES.items():
+        is_set = getattr(asked, branch) != getattr(Asked(), branch)
+        what = f"--{branch.replace('_', '-')} is set, but the model is {config.architecture}"
+        require(not is_set or branch == config.branch, what, hint)
 
 
 def with_fitting_heads(
