@@ -1,7 +1,8 @@
 """Peak FLOP/s of the machine, kept between runs: the same command then chooses the same model.
 
-Otherwise a machine that is busy at one moment would count as slow, and get a smaller model. The
-file is ~/.cache/trafo/machine.json (or in $TRAFO_CACHE); delete it to measure again.
+Otherwise a machine that is busy at one moment would count as slow, and get a smaller model. A peak
+that was first measured on a busy machine is replaced as soon as a much higher one is seen. The file
+is ~/.cache/trafo/machine.json (or in $TRAFO_CACHE).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import platform
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date
+from functools import cache
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -24,6 +26,7 @@ from trafo.runtime.json_text import parse_json
 from trafo.train.distributed import is_first_process
 
 _SIZE, _ROUNDS = 1024, 12  # of the matrix products that are timed
+_MUCH = 1.3  # times as high: not by chance
 
 
 @dataclass(frozen=True)
@@ -37,20 +40,26 @@ class Peak:
 
 
 def peak_of(device: torch.device | str = "cpu") -> Peak:
-    """The peak as first measured on this device, with this number of threads."""
+    """The peak on this device with this number of threads: kept, unless it is much higher now."""
     file, name = peak_file(), _name_of(torch.device(device))
     kept = _read(file)
+    peak = _peak_now(str(device), torch.get_num_threads())
     with suppress(KeyError, TypeError, ValueError):
         found = Peak(float(kept[name]["flops"]), str(kept[name]["measured"]))
-        if found.flops > 0:
+        if found.flops > 0 and peak.flops < _MUCH * found.flops:
             return found
-    peak = Peak(measured_peak_flops(device), date.today().isoformat())
     if is_first_process():
         with suppress(OSError, StorageError):  # then it is measured again next time
             file.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(file, "w") as new:
                 json.dump(kept | {name: asdict(peak)}, new, indent=1)
     return peak
+
+
+@cache
+def _peak_now(device: str, _: int) -> Peak:
+    """Measured once in a process, for each number of threads."""
+    return Peak(measured_peak_flops(device), date.today().isoformat())
 
 
 def peak_file() -> Path:
