@@ -50,6 +50,9 @@ def test_an_unknown_name_is_answered_with_the_nearest_or_with_all():
     assert errors.did_you_mean("gtp2", ["gpt2", "recurrent"]) == "did you mean gpt2?"
     assert errors.did_you_mean("zzz", ["gpt2", "recurrent"]) == "choose one of gpt2, recurrent"
     assert errors.did_you_mean("zzz", ["gpt2"], "see --help") == "see --help"
+    layers = ["--model.num-layers", "--gpt2.num-layers"]
+    assert errors.did_you_mean("--n-layer", layers) == "did you mean --model.num-layers?"
+    assert errors.did_you_mean("--modle.num-layers", layers) == "did you mean --model.num-layers?"
     assert (
         errors.did_you_mean("--lr", ["--out", "--optimizer.lr"]) == "did you mean --optimizer.lr?"
     )

@@ -80,7 +80,11 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) 
         owners = [other.lstrip("-").removesuffix(f".{word}") for other in namesakes[1:]]
         return f"did you mean {namesakes[0]}, or that of {', '.join(owners)}?"
     alike = [other for other in known if other.endswith((f"-{word}", f"_{word}"))]
-    matches = namesakes or alike or get_close_matches(name, known, n=1)
+    matches = namesakes or alike
+    if not matches and "." not in word:  # the end of a name may be misspelt, too
+        ends = {other.rpartition(".")[2].lstrip("-"): other for other in reversed(known)}
+        matches = [ends[end] for end in get_close_matches(word, ends, n=1)]
+    matches = matches or get_close_matches(name, known, n=1)
     if matches:
         return f"did you mean {matches[0]}?"
     return otherwise or f"choose one of {', '.join(known)}"
