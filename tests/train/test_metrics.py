@@ -103,6 +103,8 @@ def test_one_run_is_drawn(tmp_path: Path) -> None:
     with_validation = red(path)
     draw_curve([record for record in run(30) if record["kind"] == "train"], path, "a run")
     assert red(path) == 0 < with_validation
+    draw_curve([*run(30), run(30)[-1] | {"seconds": 1e308, "loss": 1e308}], path, "damaged")
+    assert red(path) > 0
 
 
 def test_several_runs_are_drawn(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Numbers = NDArray[np.float64]
 
 _TRAINING, _SMOOTH, _VALIDATION = "#9db4c8", "#4a6d8c", "#c8442c"
+_LARGEST = 1e100
 _MOST_WINDOWS = 100
 
 
@@ -95,9 +96,14 @@ def _points(
 ) -> tuple[Numbers, Numbers]:
     both = (clock, value)
     of_kind = [record for record in records if record.get("kind") == kind]
-    chosen = [r for r in of_kind if all(r.get(name) is not None for name in both)]
+    chosen = [r for r in of_kind if all(_can_be_drawn(r.get(name)) for name in both)]
     at = np.array([record[clock] for record in chosen], dtype=np.float64)
     return at, np.array([record[value] for record in chosen], dtype=np.float64)
+
+
+def _can_be_drawn(value: float | None) -> bool:
+    """Not for numbers with which Matplotlib cannot compute: no training writes them."""
+    return value is not None and not abs(value) > _LARGEST  # NaN is a gap in the curve
 
 
 def _smooth(values: Numbers) -> Numbers:
