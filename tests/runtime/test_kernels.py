@@ -16,6 +16,7 @@ from trafo.runtime.kernels import kernel_threads
 def made(tmp_path, monkeypatch):
     """The kernel of a small package, imported anew; `factor` is in another file than the kernel."""
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # it tells files apart by whole seconds
     monkeypatch.syspath_prepend(tmp_path)
     folder = tmp_path / "small_package" / "part"
     (folder / "other").mkdir(parents=True)
