@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from time import perf_counter
@@ -92,15 +92,14 @@ def run(options: Options) -> None:
     options = _with_run(options)
     prompts = _prompts(options)
     bundle = load_bundle(options.run, best=options.best, fast=options.kernel != "readable")
-    start = perf_counter()
+    speed = _Speed()
     if len(prompts) == 1 and options.num_samples == 1 and not options.json:
-        num_tokens = _show_stream(bundle, prompts[0], options)
+        _show_stream(bundle, prompts[0], options, speed)
     else:
-        completions = _generate(bundle, prompts, options)
-        num_tokens = sum(len(done.tokens) for done in completions)
+        completions = _generate(bundle, prompts, options, speed)
         show_all = _show_json if options.json else _show_texts
         show_all(prompts, completions, options)
-    _say_speed(num_tokens, perf_counter() - start)
+    speed.say()
 
 
 def _with_run(options: Options) -> Options:
@@ -147,20 +146,17 @@ def _piped() -> str:
     return "".join(parts).removesuffix("\n")
 
 
-def _show_stream(bundle: Bundle, prompt: str, options: Options) -> int:
-    """Print the text as it is generated; returns the number of tokens."""
+def _show_stream(bundle: Bundle, prompt: str, options: Options, speed: _Speed) -> None:
+    """Print the text as it is generated."""
     from trafo.fast.threads import torch_threads
     from trafo.generate import stream
 
-    num_tokens = 0
     threads = torch_threads(options.threads)
     pieces = stream(bundle.model, bundle.tokenizer, [prompt], options.config(), threads)
     write(prompt if options.echo else "")
-    for piece in pieces:
-        num_tokens += piece.token is not None
+    for piece in speed.of(pieces):
         write(piece.text)
     write("\n")
-    return num_tokens
 
 
 def write(text: str) -> None:
@@ -176,7 +172,9 @@ def write(text: str) -> None:
         sys.stdout.buffer.flush()
 
 
-def _generate(bundle: Bundle, prompts: list[str], options: Options) -> list[Completion]:
+def _generate(
+    bundle: Bundle, prompts: list[str], options: Options, speed: _Speed
+) -> list[Completion]:
     from trafo.fast.threads import torch_threads
     from trafo.generate import stream
     from trafo.generate.complete import collect
@@ -193,7 +191,7 @@ def _generate(bundle: Bundle, prompts: list[str], options: Options) -> list[Comp
 
     threads = torch_threads(options.threads)
     pieces = stream(bundle.model, bundle.tokenizer, prompts, config, threads)
-    return collect(counted(pieces), len(prompts), config.num_samples)
+    return collect(counted(speed.of(pieces)), len(prompts), config.num_samples)
 
 
 def _show_texts(prompts: list[str], completions: list[Completion], options: Options) -> None:
@@ -225,9 +223,29 @@ def _as_dict(prompt: str, done: Completion, options: Options) -> dict[str, Any]:
     return content
 
 
-def _say_speed(num_tokens: int, seconds: float) -> None:
-    from trafo.runtime.console import say
-    from trafo.runtime.sizes import format_duration, format_rate
+class _Speed:
+    """Times the first token, before which kernels are loaded, and the others."""
 
-    rate = format_rate(num_tokens / seconds, "tokens")
-    say(f"{num_tokens:,} tokens in {format_duration(seconds)}, {rate}")
+    def __init__(self) -> None:
+        self._start = self._first = self._last = perf_counter()
+        self._num_tokens = 0
+
+    def of(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """The same pieces, counted."""
+        for piece in pieces:
+            if piece.token is not None:
+                self._last = perf_counter()
+                self._first = self._first if self._num_tokens else self._last
+                self._num_tokens += 1
+            yield piece
+
+    def say(self) -> None:
+        """Such as `128 tokens in 1.1 s, the first after 900 ms, then 640 tokens/s`."""
+        from trafo.runtime.console import say
+        from trafo.runtime.sizes import format_duration, format_rate
+
+        words = f"{self._num_tokens:,} tokens in {format_duration(self._last - self._start)}"
+        if self._last > self._first:
+            rate = format_rate((self._num_tokens - 1) / (self._last - self._first), "tokens")
+            words += f", the first after {format_duration(self._first - self._start)}, then {rate}"
+        say(words)
