@@ -46,6 +46,7 @@ def test_one_completion_is_streamed_and_its_speed_told(trafo, folder):
     assert out == f"Hi{done.text}\n"
     speed = err.splitlines()[-1]  # on a new machine it comes after a line about compiling
     assert speed.startswith(f"{len(done.ids)} tokens in ")
+    assert ", the first after " in speed
     assert speed.endswith(" tokens/s")
     again = trafo("generate", "--prompt", "Hi", "--max-new-tokens", 40, "--seed", 3, "--no-echo")
     assert again[1] == f"{done.text}\n"
