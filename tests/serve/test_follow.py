@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+import torch
 
 pytest.importorskip("starlette")
 
@@ -123,9 +124,12 @@ def test_translation_models_are_followed_too(tmp_path, bundle):
         models = load_models([tmp_path], CONFIG)
         (served,) = models
         following = asyncio.create_task(follow(models, CONFIG, interval=0.01))
+        with torch.no_grad():
+            model.head_weight.mul_(2)
         save(tmp_path, model, 4)
         await until(lambda: served.bundle.step == 4)
         following.cancel()
+        assert torch.equal(served.bundle.model.head_weight, model.head_weight)
 
     asyncio.run(scenario())
 

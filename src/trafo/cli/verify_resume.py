@@ -53,12 +53,12 @@ def run(options: Options) -> int:
 
 
 def _config(options: Options) -> TrainConfig:
+    from trafo.checkpoint.locate import RUN_CONFIG
     from trafo.config import load
     from trafo.train.config import TrainConfig
-    from trafo.train.run import CONFIG
 
     path = options.config
-    path = path / CONFIG if path.is_dir() else path
+    path = path / RUN_CONFIG if path.is_dir() else path
     pairs = ["--pairs", *options.pairs] if options.pairs else []
     threads = ["--threads", str(options.threads)] if options.threads is not None else []
     return load(TrainConfig, path, [*options.text, *pairs, *threads])

@@ -104,8 +104,8 @@ class MachineConfig:
     parallel: Parallel = "ddp"
     """under torchrun: each process holds a copy of the model (DDP) or a shard of it (FSDP2)"""
     peak_flops: float | None = None
-    """peak FLOP/s of the machine, for its utilisation and for automatic sizes; None: the highest of
-    those measured by matrix products, kept in ~/.cache/trafo/machine.json"""
+    """peak FLOP/s of the machine, for its utilisation and for automatic sizes; None: measured
+    by matrix products and kept in ~/.cache/trafo/machine.json until it is seen to be much higher"""
 
     def __post_init__(self) -> None:
         _at_least(1, self, "machine.", "threads", "peak_flops")

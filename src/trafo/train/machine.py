@@ -25,7 +25,8 @@ from trafo.runtime.cache import cache_folder
 from trafo.runtime.json_text import parse_json
 from trafo.train.distributed import is_first_process
 
-_SIZE, _ROUNDS = 1024, 12  # of the matrix products that are timed
+_SIZE = 1024  # of the matrix products that are timed
+_ROUNDS, _ROUNDS_AGAIN = 12, 3  # the second, if a peak is kept
 _MUCH = 1.3  # times as high: not by chance
 
 
@@ -43,11 +44,11 @@ def peak_of(device: torch.device | str = "cpu") -> Peak:
     """The peak on this device with this number of threads: kept, unless it is much higher now."""
     file, name = peak_file(), _name_of(torch.device(device))
     kept = _read(file)
-    peak = _peak_now(str(device), torch.get_num_threads())
-    with suppress(KeyError, TypeError, ValueError):
-        found = Peak(float(kept[name]["flops"]), str(kept[name]["measured"]))
-        if found.flops > 0 and peak.flops < _MUCH * found.flops:
-            return found
+    known = _known(kept, name)
+    rounds = _ROUNDS if known is None else _ROUNDS_AGAIN
+    peak = _peak_now(str(device), torch.get_num_threads(), rounds)
+    if known is not None and peak.flops < _MUCH * known.flops:
+        return known
     if is_first_process():
         with suppress(OSError, StorageError):  # then it is measured again next time
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -56,10 +57,17 @@ def peak_of(device: torch.device | str = "cpu") -> Peak:
     return peak
 
 
+def _known(kept: dict[str, Any], name: str) -> Peak | None:
+    with suppress(KeyError, TypeError, ValueError):
+        known = Peak(float(kept[name]["flops"]), str(kept[name]["measured"]))
+        return known if known.flops > 0 else None
+    return None
+
+
 @cache
-def _peak_now(device: str, _: int) -> Peak:
-    """Measured once in a process, for each number of threads."""
-    return Peak(measured_peak_flops(device), date.today().isoformat())
+def _peak_now(device: str, threads: int, rounds: int) -> Peak:
+    """Measured once in a process, for each number of threads, which torch has been told."""
+    return Peak(measured_peak_flops(device, rounds), date.today().isoformat())
 
 
 def peak_file() -> Path:
@@ -93,12 +101,12 @@ def _read(file: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def measured_peak_flops(device: torch.device | str = "cpu") -> float:
+def measured_peak_flops(device: torch.device | str = "cpu", rounds: int = _ROUNDS) -> float:
     """FLOP/s of the best of several square float32 products; takes a fraction of a second."""
     a, b = torch.rand(2, _SIZE, _SIZE, device=device).unbind()
     c = torch.empty_like(a)
     seconds = []
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         start = perf_counter()
         torch.mm(a, b, out=c)
         float(c[0, 0])  # waits for a device that works on its own

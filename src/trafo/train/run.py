@@ -47,10 +47,9 @@ from trafo.train.plan import Plan
 
 RUNS = Path("runs")
 LATEST = "latest"
-CONFIG = RUN_CONFIG
 _LOCK, _METRICS, _SAMPLES = ".lock", "metrics.jsonl", "samples.txt"
 _CURVE, _TENSORBOARD = "loss.png", "tensorboard"
-_PARTS = (CONFIG, TOKENIZER, CHECKPOINTS, _LOCK, _METRICS, _SAMPLES, _CURVE, _TENSORBOARD)
+_PARTS = (RUN_CONFIG, TOKENIZER, CHECKPOINTS, _LOCK, _METRICS, _SAMPLES, _CURVE, _TENSORBOARD)
 
 
 @dataclass
@@ -110,7 +109,7 @@ class Run:
         """the final state of training; None for a run that was only opened"""
         self.stopped_by = stopped_by
         """the signal that stopped it early; None if it completed its plan"""
-        self.config_file = self.path / CONFIG
+        self.config_file = self.path / RUN_CONFIG
         self.tokenizer_folder = self.path / TOKENIZER
         self.checkpoint_folder = self.path / CHECKPOINTS
         self.metrics_file = self.path / _METRICS
@@ -138,7 +137,7 @@ class Run:
             for leftover in path.iterdir():
                 remove(leftover)
         # There is no instant at which the folder is there without its config.
-        with atomic_folder(path, marker=CONFIG, replace=False) as folder:
+        with atomic_folder(path, marker=RUN_CONFIG, replace=False) as folder:
             cls(folder).write_config(config)
         return run
 

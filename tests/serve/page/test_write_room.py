@@ -142,8 +142,7 @@ def test_the_step_of_a_model_that_is_followed(visit):
 
 
 def test_the_place_in_the_queue(visit):
-    made = visit("#write?n=4")
-    page = made.page
+    page = visit("#write?n=4").page
     page.route("**/inside/place?*", lambda route: route.fulfill(json={"place": 3}))
     page.route("**/v1/completions", lambda route: None)  # never answered
     page.get_by_role("button", name="Write", exact=True).click()

@@ -101,7 +101,7 @@ def test_a_busy_machine_changes_nothing(
     asked = TrainConfig(text=(book,), budget="60s")
     chosen = []
     for flops in (1e9, 1e12, 1.2e12, 1e8):
-        monkeypatch.setattr(machine, "measured_peak_flops", lambda _, flops=flops: flops)
+        monkeypatch.setattr(machine, "measured_peak_flops", lambda *_, flops=flops: flops)
         machine._peak_now.cache_clear()  # as in another process
         chosen.append(choose(asked))
     assert chosen[0] != chosen[1]
@@ -121,7 +121,7 @@ def test_a_peak_that_cannot_be_kept_is_measured_each_time(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("TRAFO_CACHE", str(tmp_path / "file" / "cache"))
-    monkeypatch.setattr(machine, "measured_peak_flops", lambda _: 5.0)
+    monkeypatch.setattr(machine, "measured_peak_flops", lambda *_: 5.0)
     machine._peak_now.cache_clear()
     assert machine.peak_of().flops == 5.0
     machine._peak_now.cache_clear()

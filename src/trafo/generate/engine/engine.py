@@ -46,7 +46,6 @@ class Engine:
         self.model = model
         self.pool = BlockPool(num_blocks)
         self.cache = PagedCache(model, num_blocks)
-        self.num_cached_tokens = 0
         self._scheduler = Scheduler(self.pool, config)
         self._step = step or ReadableStep(model)
         self._finished: list[tuple[Request, Piece]] = []

@@ -94,12 +94,12 @@ def forward(
     weights: Weights, ids: Ints, places: Places, wanted: Ints, keys: Floats, values: Floats
 ) -> Floats:
     """Logits of the wanted rows; keys and values of all rows go into the cache."""
-    x = _norm(_rows(weights.embeddings, ids), weights.embedding_norm, _ONLY)
+    x = norm(_rows(weights.embeddings, ids), weights.embedding_norm, _ONLY)
     if weights.positions.shape[0]:
         x = add(x, _rows(weights.positions, places.positions))
     for layer in range(keys.shape[0]):
         x = _block(x, weights, layer, places, keys[layer], values[layer])
-    return _linear(_norm(_rows(x, wanted), weights.final_norm, _ONLY), weights.head, _ONLY)
+    return _linear(norm(_rows(x, wanted), weights.final_norm, _ONLY), weights.head, _ONLY)
 
 
 @float_subkernel
@@ -108,12 +108,12 @@ def _block(
 ) -> Floats:
     before, after = weights.norms
     placement = weights.placement
-    h = _norm(x, before, layer) if placement == _PRE else x
+    h = norm(x, before, layer) if placement == _PRE else x
     x = add(x, _attention(h, weights.attention, layer, places, keys, values))
-    x = _norm(x, before, layer) if placement == _POST else x
-    h = _norm(x, after, layer) if placement == _PRE else x
+    x = norm(x, before, layer) if placement == _POST else x
+    h = norm(x, after, layer) if placement == _PRE else x
     x = add(x, _feed_forward(h, weights.feed_forward, layer))
-    return _norm(x, after, layer) if placement == _POST else x
+    return norm(x, after, layer) if placement == _POST else x
 
 
 @float_subkernel
@@ -155,22 +155,29 @@ def _linear(x: Floats, linear: Linear, layer: int) -> Floats:
         int8_products(x, linear.ints[layer], linear.scales[layer], out)
     else:
         kernels.products(x, linear.floats[layer], out)
-    if linear.bias.shape[0]:
-        for b in range(x.shape[0]):
-            for k in range(out.shape[1]):
-                out[b, k] += linear.bias[layer, k]
+    add_bias(out, linear, layer)
     return out
 
 
 @float_subkernel
-def _norm(x: Floats, norm: Norm, layer: int) -> Floats:
-    if not norm.gain.shape[0]:
+def add_bias(out: Floats, linear: Linear, layer: int) -> None:
+    """To every row, if there is one."""
+    if linear.bias.shape[0]:
+        for b in range(out.shape[0]):
+            for k in range(out.shape[1]):
+                out[b, k] += linear.bias[layer, k]
+
+
+@float_subkernel
+def norm(x: Floats, weights: Norm, layer: int) -> Floats:
+    """RMSNorm, LayerNorm, or x itself where there is none."""
+    if not weights.gain.shape[0]:
         return x
     out = np.empty_like(x)
-    if norm.shift.shape[0]:
-        kernels.layer_norm(x, norm.gain[layer], norm.shift[layer], norm.eps, out)
+    if weights.shift.shape[0]:
+        kernels.layer_norm(x, weights.gain[layer], weights.shift[layer], weights.eps, out)
     else:
-        kernels.rms_norm(x, norm.gain[layer], norm.eps, out)
+        kernels.rms_norm(x, weights.gain[layer], weights.eps, out)
     return out
 
 

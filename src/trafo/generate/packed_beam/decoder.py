@@ -17,9 +17,6 @@ from trafo.generate.packed_beam.choose import Beams, Best, Doubles, decode_and_c
 from trafo.generate.packed_beam.weights import Decoder, make_memory
 from trafo.models import EncoderDecoder
 
-SHARE = 96
-"""sentences that a thread takes at a time, at most: their rows fit into the processor's cache"""
-
 
 def can_pack(model: EncoderDecoder) -> bool:
     """Whether the kernels support this model's numbers and device."""
@@ -53,9 +50,7 @@ class PackedDecoder:
 
         def work(start: int) -> None:
             stop = min(start + share, len(last))
-            for first in range(start, stop, SHARE):
-                until = min(first + SHARE, stop)
-                decode_and_choose(self._decoder, self._memory, beams, self._end, first, until, best)
+            decode_and_choose(self._decoder, self._memory, beams, self._end, start, stop, best)
 
         share = math.ceil(len(last) / torch.get_num_threads())
         starts = range(0, len(last), share)

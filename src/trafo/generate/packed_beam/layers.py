@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from trafo.generate.packed.kernels import Floats, Ints, activate, exp, layer_norm
-from trafo.generate.packed.layers import Linear, Norm, add
+from trafo.generate.packed.kernels import Floats, Ints, activate, exp
+from trafo.generate.packed.layers import Linear, add, add_bias, norm
 from trafo.generate.packed.tiles import LANES, tile_1, tile_6
 from trafo.generate.packed_beam.weights import Decoder, Memory
 from trafo.runtime.kernels import float_subkernel
@@ -37,9 +37,7 @@ def hidden_states(
             x[i, k] = decoder.embeddings[ids[rows[i]], k] * scale + decoder.positions[step, k]
     for layer in range(memory.target_keys.shape[0]):
         x = _layer(x, decoder, memory, layer, rows, sources, ancestors)
-    if decoder.final_norm.gain.shape[0]:
-        x = _norm(x, decoder.final_norm, 0)
-    return x
+    return norm(x, decoder.final_norm, 0)
 
 
 @float_subkernel
@@ -55,21 +53,21 @@ def _layer(
     """Self-attention, cross-attention, feed-forward, each with its norm before or after it."""
     is_pre = decoder.is_pre_norm
     first, second, third = decoder.norms
-    h = _norm(x, first, layer) if is_pre else x
+    h = norm(x, first, layer) if is_pre else x
     out = _attend_to_target(h, decoder, memory, layer, rows, ancestors)
     x = add(x, linear(out, decoder.output, layer))
-    x = x if is_pre else _norm(x, first, layer)
+    x = x if is_pre else norm(x, first, layer)
 
-    h = _norm(x, second, layer) if is_pre else x
+    h = norm(x, second, layer) if is_pre else x
     out = _attend_to_source(h, decoder, memory, layer, rows, sources)
     x = add(x, linear(out, decoder.cross_output, layer))
-    x = x if is_pre else _norm(x, second, layer)
+    x = x if is_pre else norm(x, second, layer)
 
-    h = _norm(x, third, layer) if is_pre else x
+    h = norm(x, third, layer) if is_pre else x
     up = linear(h, decoder.up, layer)
     activate(up, decoder.activation, up)
     x = add(x, linear(up, decoder.down, layer))
-    return x if is_pre else _norm(x, third, layer)
+    return x if is_pre else norm(x, third, layer)
 
 
 @float_subkernel
@@ -165,10 +163,7 @@ def linear(x: Floats, weights: Linear, layer: int) -> Floats:
     panels = weights.floats[layer]
     out = np.empty((x.shape[0], panels.shape[0] * LANES), np.float32)
     product(x, panels, 0, panels.shape[0], out)
-    if weights.bias.shape[0]:
-        for b in range(x.shape[0]):
-            for k in range(out.shape[1]):
-                out[b, k] += weights.bias[layer, k]
+    add_bias(out, weights, layer)
     return out
 
 
@@ -181,10 +176,3 @@ def product(x: Floats, panels: Floats, first: int, last: int, out: Floats) -> No
         for b in range(0, x.shape[0], GROUP):
             place = b * out_stride + column
             tile_6(x, b * x_stride, x_stride, panels, at, LANES, depth, out, place, out_stride)
-
-
-@float_subkernel
-def _norm(x: Floats, norm: Norm, layer: int) -> Floats:
-    out = np.empty_like(x)
-    layer_norm(x, norm.gain[layer], norm.shift[layer], norm.eps, out)
-    return out

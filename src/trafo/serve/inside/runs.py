@@ -16,12 +16,12 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from trafo.checkpoint.locate import find_kind
+from trafo.checkpoint.locate import RUN_CONFIG, find_kind
 from trafo.runtime.json_text import parse_json
 from trafo.serve.errors import ApiError
 from trafo.serve.models import Models, Served
 from trafo.serve.reading import service_of
-from trafo.train.run import CONFIG, Run
+from trafo.train.run import Run
 
 STILL_TRAINING = 120.0
 """seconds since the last metrics, after which a run without a final record counts as stopped"""
@@ -63,7 +63,7 @@ def find_runs(models: Models) -> dict[str, Run]:
     names: dict[Path, str] = {}
     for folder in sorted(set[Path]().union(*map(_folders, models))):
         for depth in ("*", "*/*"):
-            for config in folder.glob(f"{depth}/{CONFIG}"):
+            for config in folder.glob(f"{depth}/{RUN_CONFIG}"):
                 path = config.parent
                 if not path.is_symlink():
                     names.setdefault(path, path.relative_to(folder).as_posix())
@@ -74,7 +74,7 @@ def find_runs(models: Models) -> dict[str, Run]:
 def _folders(served: Served) -> set[Path]:
     """Where its run is, and where the link to it is: `runs/latest` may be `runs/demo/model`."""
     run = served.bundle.source.resolve().parent.parent
-    if not (run / CONFIG).is_file():
+    if not (run / RUN_CONFIG).is_file():
         return set()
     is_run = find_kind(served.path) == "run"
     return {run.parent, served.path.absolute().parent.resolve()} if is_run else {run.parent}
