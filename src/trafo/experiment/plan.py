@@ -17,7 +17,7 @@ from trafo.experiment.spec import Arm, Experiment, Problems
 from trafo.experiment.tree import merged, nested
 from trafo.runtime.progress import progress
 from trafo.train.config import TrainConfig
-from trafo.train.start import anchored
+from trafo.train.start import resolved
 
 Point = dict[str, Any]
 
@@ -126,7 +126,7 @@ def _resolved(experiment: Experiment, arm: Arm, point: Point) -> TrainConfig:
         evaluate_every=watch.evaluate_every or max(1, config.steps // _VALIDATIONS),
         sample_every=0 if watch.sample_every is None else watch.sample_every,
     )
-    return anchored(dataclasses.replace(config, watch=watch))
+    return resolved(dataclasses.replace(config, watch=watch))
 
 
 def _changed(experiment: Experiment, arm: Arm, point: Point) -> TrainConfig:

@@ -1,8 +1,9 @@
 """Attention by torch's fused kernel, which never stores the (query, key) weights.
 
-They are most of the memory and, on long sequences, most of the time (Dao et al., 2022). A window is
-cut into blocks: whatever a query may see lies in its own block of keys or in the one before (or
-after, if not causal), so each block attends to two (three) blocks: n w scores instead of n^2.
+They are most of the memory and, on long sequences, most of the time (Dao et al., 2022). Sentences
+are so short that it is faster to store them. A window is cut into blocks: whatever a query may see
+lies in its own block of keys or in the one before (or after, if not causal), so each block attends
+to two (three) blocks: n w scores instead of n^2.
 """
 
 import math
@@ -13,8 +14,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as fused_attention
 
+from trafo.fast.mixed import is_mixed
 from trafo.nn.attention import HeadsAttention, Mask, Slots, share_heads
 from trafo.nn.masks import window_mask
+
+# Up to this many keys, training with stored weights is faster: 2 to 3 times with 17 keys.
+SHORT = 64
 
 
 class FusedAttention(HeadsAttention):
@@ -28,10 +33,16 @@ class FusedAttention(HeadsAttention):
         mask: Mask = None,
         slots: Slots = None,
     ) -> Float[Tensor, "batch heads queries d_head"]:
-        """As `HeadsAttention.forward`, by the fused kernel."""
-        if self.dropout.training and self.dropout.p > 0:
-            # The kernel would draw for the whole batch at once, and keeps the weights as well then.
-            return self._with_dropout(q, k, v, mask, slots)
+        """As `HeadsAttention.forward`; in float32 also where other products are mixed."""
+        if not is_mixed():
+            return self._attend(q, k, v, mask, slots)
+        with torch.autocast("cpu", enabled=False):  # the fused kernel is slow with bfloat16
+            return self._attend(q, k, v, mask, slots)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, slots: Slots) -> Tensor:
+        # With dropout the kernel would draw for the whole batch at once, and keep the weights, too.
+        if (self.dropout.training and self.dropout.p > 0) or self._is_short_training(k, slots):
+            return self._with_weights(q, k, v, mask, slots)
         if slots is None and self.window is not None and self.window < q.shape[2]:
             return self._in_blocks(q, k, v, mask)
         causal = mask is None and self._is_plainly_causal(q, k, slots)
@@ -47,7 +58,7 @@ class FusedAttention(HeadsAttention):
         )
         return out
 
-    def _with_dropout(
+    def _with_weights(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slots: Tensor | None
     ) -> Tensor:
         """The formula in fewer passes: what is hidden gets -inf added, in place, before softmax."""
@@ -60,6 +71,12 @@ class FusedAttention(HeadsAttention):
             scores += torch.zeros_like(seen, dtype=scores.dtype).masked_fill_(~seen, -math.inf)
         out: Tensor = self.dropout(scores.softmax(-1)) @ v
         return out
+
+    def _is_short_training(self, k: Tensor, slots: Tensor | None) -> bool:
+        """In training, so few keys that storing the weights pays."""
+        if not torch.is_grad_enabled() or slots is not None:
+            return False
+        return k.shape[2] <= SHORT and self._window_reaches(k)
 
     def _is_plainly_causal(self, q: Tensor, k: Tensor, slots: Tensor | None) -> bool:
         """Queries and keys at the same places, and the window reaches back to the first."""

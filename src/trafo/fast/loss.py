@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from trafo.fast.accelerate import is_accelerated
+from trafo.fast.mixed import is_mixed, narrow
 from trafo.models import CausalLM, EncoderDecoder, RecurrentEncoderDecoder
 from trafo.nn.precision import at_least_float32
 from trafo.optim.loss import check_smoothing, counted_targets, cross_entropy
@@ -19,7 +20,7 @@ from trafo.optim.loss import check_smoothing, counted_targets, cross_entropy
 Model = CausalLM | EncoderDecoder | RecurrentEncoderDecoder
 
 # Logits of one chunk: large enough for fast products, small enough to stay near the processor.
-_CHUNK_NUMBERS = 2**23
+_CHUNK_NUMBERS = 2**22
 
 
 def head_loss(
@@ -101,19 +102,20 @@ class _ChunkedLoss(torch.autograd.Function):
         chunk_rows: int,
     ) -> Float[Tensor, ""]:
         wants_hidden, wants_weight = ctx.needs_input_grad[:2]
+        rows, factors = narrow(hidden, is_mixed()), narrow(weight, is_mixed())
         grad_hidden = torch.empty_like(hidden) if wants_hidden else None
         grad_weight = torch.zeros_like(weight) if wants_weight else None
         total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         for start in range(0, hidden.shape[0], chunk_rows):
             part = slice(start, start + chunk_rows)
             losses, grad_logits = _loss_and_gradient(
-                hidden[part] @ weight.T, targets[part], counted[part], smoothing
+                rows[part] @ factors.T, targets[part], counted[part], smoothing
             )
             total += losses
             if grad_hidden is not None:
-                grad_hidden[part] = grad_logits @ weight
+                grad_hidden[part] = grad_logits @ factors
             if grad_weight is not None:
-                grad_weight.addmm_(grad_logits.T, hidden[part])
+                _add_product(grad_weight, grad_logits.T, rows[part])
             del grad_logits  # before the next chunk takes its place, not after
         ctx.save_for_backward(grad_hidden, grad_weight)
         return total
@@ -125,6 +127,14 @@ class _ChunkedLoss(torch.autograd.Function):
             None if grad is None else grad * upstream.to(grad.dtype) for grad in ctx.saved_tensors
         ]
         return (*scaled, None, None, None, None)
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total += a b, in one pass over memory unless numbers must be converted."""
+    if a.dtype == total.dtype:
+        total.addmm_(a, b)
+    else:
+        total += a @ b
 
 
 def _loss_and_gradient(

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from trafo.fast.recompute import is_autocast, recomputed, worth_recomputing
+from trafo.fast.recompute import recomputed, worth_recomputing
 from trafo.nn import LayerNorm, RMSNorm
 from trafo.nn.norm import rms_norm
 from trafo.nn.precision import at_least_float32
@@ -29,7 +29,7 @@ class FastLayerNorm(LayerNorm):
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
         """As `LayerNorm.forward`."""
-        if is_autocast() or self.weight.dtype != x.dtype:
+        if self.weight.dtype != x.dtype:
             return super().forward(x)
         return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
 

@@ -20,6 +20,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from trafo.fast.mixed import is_mixed, narrow
+
 # Numbers per block: its handful of steps fit into a cache, and two threads still share the work.
 _BLOCK_NUMBERS = 2**18
 
@@ -38,14 +40,12 @@ class WrittenOut:
 def worth_recomputing() -> bool:
     """Only where gradients are recorded; a compiler decides by itself what to keep.
 
-    Under autocast numbers change their type on the way, which autograd keeps track of.
+    Under autocast tensors change their dtype on the way, which autograd keeps track of; in our own
+    mixed precision they do not.
     """
-    return torch.is_grad_enabled() and not torch.compiler.is_compiling() and not is_autocast()
-
-
-def is_autocast() -> bool:
-    """Whether torch chooses the type of numbers by itself."""
-    return any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
+    if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return False
+    return is_mixed() or not any(torch.is_autocast_enabled(name) for name in ("cpu", "cuda"))
 
 
 def recomputed(
@@ -110,7 +110,7 @@ class _RecomputedLinear(torch.autograd.Function):
         weight: Tensor,
         *inputs: Tensor,
     ) -> Tensor:
-        ctx.function, ctx.steps = function, steps
+        ctx.function, ctx.steps, ctx.mixed = function, steps, is_mixed()
         ctx.save_for_backward(weight, *inputs)
         rows = [_as_rows(x) for x in inputs]
         out = torch.empty_like(rows[0])
@@ -119,16 +119,20 @@ class _RecomputedLinear(torch.autograd.Function):
                 out[block] = function(*(x[block] for x in rows))
             else:
                 steps.forward(out[block], *(x[block] for x in rows))
-        return out.view(inputs[0].shape) @ weight.T
+        product = narrow(out, ctx.mixed) @ narrow(weight, ctx.mixed).T
+        return product.to(weight.dtype).view(*inputs[0].shape[:-1], len(weight))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         wants_weight, *wanted = ctx.needs_input_grad[2:]
         weight, *inputs = ctx.saved_tensors
-        rows = _as_rows(upstream)
-        hidden, grads = _blockwise(ctx.function, ctx.steps, inputs, wanted, rows @ weight)
-        return (None, None, rows.T @ hidden if wants_weight else None, *grads)
+        rows = narrow(_as_rows(upstream), ctx.mixed)
+        inner = (rows @ narrow(weight, ctx.mixed)).to(weight.dtype)
+        hidden, grads = _blockwise(ctx.function, ctx.steps, inputs, wanted, inner)
+        if not wants_weight:
+            return (None, None, None, *grads)
+        return (None, None, (rows.T @ narrow(hidden, ctx.mixed)).to(weight.dtype), *grads)
 
 
 def _blockwise(

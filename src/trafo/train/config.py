@@ -94,8 +94,9 @@ class MachineConfig:
     """CPU threads per process; None: the fastest number, found by timing the steps, or the cores
     divided among several processes. Sums may round differently with another number: set it where
     a resumed run must be the same in every bit"""
-    dtype: NumberType = "float32"
-    """precision of matrix products; bfloat16 is mixed precision, weights stay in float32"""
+    dtype: NumberType | Literal["auto"] = "float32"
+    """precision of matrix products; bfloat16 is mixed precision, weights stay in float32; auto:
+    bfloat16 where the processor multiplies it much faster, else float32"""
     fast: bool = True
     """use the faster versions of the layers and the loss: fused attention, less activation memory;
     false trains the readable model, with the same losses up to rounding"""

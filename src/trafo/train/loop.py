@@ -17,7 +17,7 @@ from trafo.checkpoint.store import CheckpointStore
 from trafo.errors import InputError, StorageError
 from trafo.runtime.sizes import parse_duration
 from trafo.train.interruption import Interruption, interruptions
-from trafo.train.machine import peak_of
+from trafo.train.machine import dtype_of, peak_of
 from trafo.train.metrics import Record
 from trafo.train.plan import Clock, Plan, time_to_train
 from trafo.train.report import Listen, Listener, Reporter
@@ -64,7 +64,8 @@ class Trainer:
                 self.run.mark_latest()
         if self.config.machine.peak_flops is None and self.ranks.is_first:
             with self.training.threads.all_of_them():
-                self._peak_flops = peak_of(self.training.device).flops * self.ranks.world
+                peak = peak_of(self.training.device, dtype_of(self.config.machine))
+                self._peak_flops = peak.flops * self.ranks.world
         left = None if self.config.budget is None else self._seconds_left()
         with interruptions() as interruption, self.listener.listening(self.state, left):
             self.clock.begin_steps()

@@ -1,4 +1,4 @@
-"""Peak FLOP/s of the machine, kept between runs: the same command then chooses the same model.
+"""Peak FLOP/s of the machine, kept between runs: the same command then chooses the same settings.
 
 Otherwise a machine that is busy at one moment would count as slow, and get a smaller model. A peak
 that was first measured on a busy machine is replaced as soon as a much higher one is seen. The file
@@ -23,10 +23,13 @@ from trafo.errors import StorageError
 from trafo.runtime.atomic import atomic_write
 from trafo.runtime.cache import cache_folder
 from trafo.runtime.json_text import parse_json
+from trafo.train.config import MachineConfig, NumberType
 from trafo.train.distributed import is_first_process
 
 _SIZE = 1024  # of the matrix products that are timed
 _ROUNDS, _ROUNDS_AGAIN = 12, 3  # the second, if a peak is kept
+_ENOUGH_SECONDS = 0.5  # for all rounds, after which there is no further one
+_WORTH_IT = 1.5  # times float32's peak: from here on training in bfloat16 is clearly faster
 _MUCH = 1.3  # times as high: not by chance
 
 
@@ -40,13 +43,13 @@ class Peak:
     """date of the measurement"""
 
 
-def peak_of(device: torch.device | str = "cpu") -> Peak:
+def peak_of(device: torch.device | str = "cpu", dtype: NumberType = "float32") -> Peak:
     """The peak on this device with this number of threads: kept, unless it is much higher now."""
-    file, name = peak_file(), _name_of(torch.device(device))
+    file, name = peak_file(), _name_of(torch.device(device), dtype)
     kept = _read(file)
     known = _known(kept, name)
     rounds = _ROUNDS if known is None else _ROUNDS_AGAIN
-    peak = _peak_now(str(device), torch.get_num_threads(), rounds)
+    peak = _peak_now(str(device), dtype, torch.get_num_threads(), rounds)
     if known is not None and peak.flops < _MUCH * known.flops:
         return known
     if is_first_process():
@@ -64,10 +67,19 @@ def _known(kept: dict[str, Any], name: str) -> Peak | None:
     return None
 
 
+def dtype_of(machine: MachineConfig) -> NumberType:
+    """Its precision; auto: bfloat16 where products of it are much faster than those of float32."""
+    if machine.dtype != "auto":
+        return machine.dtype
+    device = machine.device or default_device()
+    much_faster = peak_of(device, "bfloat16").flops > _WORTH_IT * peak_of(device).flops
+    return "bfloat16" if much_faster else "float32"
+
+
 @cache
-def _peak_now(device: str, threads: int, rounds: int) -> Peak:
+def _peak_now(device: str, dtype: NumberType, threads: int, rounds: int) -> Peak:
     """Measured once in a process, for each number of threads, which torch has been told."""
-    return Peak(measured_peak_flops(device, rounds), date.today().isoformat())
+    return Peak(measured_peak_flops(device, dtype, rounds), date.today().isoformat())
 
 
 def peak_file() -> Path:
@@ -80,10 +92,11 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _name_of(device: torch.device) -> str:
+def _name_of(device: torch.device, dtype: NumberType) -> str:
+    numbers = "" if dtype == "float32" else f", {dtype}"
     if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{_processor()}, {torch.get_num_threads()} threads"
+        return torch.cuda.get_device_name(device) + numbers
+    return f"{_processor()}, {torch.get_num_threads()} threads{numbers}"
 
 
 def _processor() -> str:
@@ -101,12 +114,14 @@ def _read(file: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def measured_peak_flops(device: torch.device | str = "cpu", rounds: int = _ROUNDS) -> float:
-    """FLOP/s of the best of several square float32 products; takes a fraction of a second."""
-    a, b = torch.rand(2, _SIZE, _SIZE, device=device).unbind()
+def measured_peak_flops(
+    device: torch.device | str = "cpu", dtype: NumberType = "float32", rounds: int = _ROUNDS
+) -> float:
+    """FLOP/s of the best of several square products; takes a fraction of a second."""
+    a, b = torch.rand(2, _SIZE, _SIZE, device=device).to(getattr(torch, dtype)).unbind()
     c = torch.empty_like(a)
-    seconds = []
-    for _ in range(rounds):
+    seconds: list[float] = []
+    while len(seconds) < rounds and sum(seconds) < _ENOUGH_SECONDS:
         start = perf_counter()
         torch.mm(a, b, out=c)
         float(c[0, 0])  # waits for a device that works on its own

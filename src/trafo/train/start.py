@@ -17,6 +17,7 @@ from trafo.train.build import build
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks, ranks
 from trafo.train.loop import Trainer
+from trafo.train.machine import dtype_of
 from trafo.train.plan import Clock, make_plan
 from trafo.train.report import Listen, Reporter
 from trafo.train.run import Run
@@ -27,7 +28,7 @@ def train(config: TrainConfig, listen: Listen = Reporter) -> Run:
     """Train a model in a new folder; `listen` makes what is told of its progress."""
     clock = Clock()
     with ranks() as mine:
-        run = _new_run(anchored(config), mine)
+        run = _new_run(resolved(config), mine)
         with _held(run, mine):
             try:
                 # As the first rank has written it: other ranks may have chosen other sizes.
@@ -146,8 +147,14 @@ def _new_run(config: TrainConfig, mine: Ranks) -> Run:
     return Run(mine.agree_on(path))
 
 
-def anchored(config: TrainConfig) -> TrainConfig:
-    """The config with absolute paths, so that a run can be resumed from anywhere."""
+def resolved(config: TrainConfig) -> TrainConfig:
+    """With absolute paths and the precision of this machine, so that it can be resumed anywhere."""
+    machine = dataclasses.replace(config.machine, dtype=dtype_of(config.machine))
+    return dataclasses.replace(_anchored(config), machine=machine)
+
+
+def _anchored(config: TrainConfig) -> TrainConfig:
+    """The config with absolute paths."""
     data = config.data
 
     def whole(path: Path | None) -> Path | None:

@@ -16,6 +16,7 @@ from trafo.errors import ConfigError
 from trafo.train import machine
 from trafo.train.auto.text import SHAPES, Text, best_choice, choose, model_of, vocabulary_for
 from trafo.train.config import MachineConfig, TrainConfig
+from trafo.train.start import resolved
 
 texts = st.floats(1e3, 1e11)
 work = st.floats(1e11, 1e18)
@@ -138,3 +139,41 @@ def test_a_gpu_is_the_default_where_there_is_one(monkeypatch: pytest.MonkeyPatch
 def test_nothing_to_train_on():
     with pytest.raises(ConfigError, match="no text to train on"):
         choose(TrainConfig())
+
+
+def peaks(monkeypatch: pytest.MonkeyPatch, **flops: float) -> None:
+    """As if the machine had these peaks."""
+    monkeypatch.setattr(
+        machine, "measured_peak_flops", lambda _device, dtype, _rounds: flops[dtype]
+    )
+    machine.peak_file().unlink(missing_ok=True)
+    machine._peak_now.cache_clear()
+
+
+@pytest.mark.parametrize(("bfloat16", "expected"), [(2.2e11, "bfloat16"), (1.2e11, "float32")])
+def test_auto_is_bfloat16_where_it_is_much_faster(
+    monkeypatch: pytest.MonkeyPatch,
+    book: str,
+    capsys: pytest.CaptureFixture[str],
+    bfloat16: float,
+    expected: str,
+) -> None:
+    peaks(monkeypatch, float32=1e11, bfloat16=bfloat16)
+    assert machine.dtype_of(MachineConfig(dtype="auto")) == expected
+    assert machine.dtype_of(MachineConfig(dtype="float32")) == "float32"
+    options, _ = parse([book], "")
+    assert options.machine.dtype == expected
+    assert f" {expected} FLOP/s" in capsys.readouterr().err
+    asked, _ = parse([book, "--machine.dtype", "float32"], "")
+    assert asked.machine.dtype == "float32"
+    # A run has what was found, whatever machine it is resumed on.
+    assert resolved(TrainConfig(machine=MachineConfig(dtype="auto"))).machine.dtype == expected
+    machine._peak_now.cache_clear()
+
+
+def test_a_slow_product_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """bfloat16 is emulated on many processors; nobody wants to wait for twelve rounds of that."""
+    clock = iter(range(0, 1000, 2))
+    monkeypatch.setattr(machine, "perf_counter", lambda: next(clock))
+    assert machine.measured_peak_flops(rounds=12) == 2 * 1024**3 / 2
+    assert next(clock) == 4  # one product, begun at 0 and ended at 2

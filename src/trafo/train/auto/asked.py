@@ -10,7 +10,7 @@ from trafo.errors import require
 from trafo.models import TransformerLMConfig
 from trafo.train.auto.pairs import choose_for_pairs, tell_of_pairs
 from trafo.train.auto.text import choose, tell
-from trafo.train.config import TrainConfig
+from trafo.train.config import MachineConfig, TrainConfig
 
 C = TypeVar("C", bound=TrainConfig)
 
@@ -37,6 +37,7 @@ class Asked(TrainConfig):
     """A config of which only some settings were set by the user."""
 
     model: UncheckedModel = field(default_factory=UncheckedModel)
+    machine: MachineConfig = field(default_factory=lambda: MachineConfig(dtype="auto"))
 
     @classmethod
     def over(cls, config: TrainConfig) -> Asked:

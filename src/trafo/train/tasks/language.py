@@ -26,6 +26,7 @@ from trafo.models import CausalLM
 from trafo.tokenizer.formats.load import load_folder
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks
+from trafo.train.machine import dtype_of
 from trafo.train.tasks.task import Batch, Task
 
 
@@ -45,15 +46,13 @@ class NextTokenLoss(Module):
     ) -> Float[Tensor, ""]:
         """The sum in nats."""
         with torch.autocast(ids.device.type, self.dtype, enabled=self.dtype != torch.float32):
-            states = self.model.hidden_states(ids)
-        # The loss is computed in float32: it costs little and decides much.
-        return head_loss(
-            self.model,
-            states.float(),
-            targets,
-            label_smoothing=self.label_smoothing,
-            reduction="sum",
-        )
+            return head_loss(
+                self.model,
+                self.model.hidden_states(ids),
+                targets,
+                label_smoothing=self.label_smoothing,
+                reduction="sum",
+            )
 
 
 class LanguageModelling(Task):
@@ -85,7 +84,7 @@ class LanguageModelling(Task):
     def objective(self, model: Module) -> NextTokenLoss:
         """The summed cross-entropy of the next tokens."""
         assert isinstance(model, CausalLM)
-        dtype = getattr(torch, self.config.machine.dtype)
+        dtype = getattr(torch, dtype_of(self.config.machine))
         return NextTokenLoss(model, dtype, self.config.label_smoothing)
 
     def blocks(self, model: Module) -> dict[str, Module]:

@@ -32,6 +32,7 @@ from trafo.models import EncoderDecoder
 from trafo.models.translator import Translator
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks
+from trafo.train.machine import dtype_of
 from trafo.train.tasks.task import Batch, Task
 
 _SAMPLES = 3
@@ -58,10 +59,10 @@ class TargetLoss(Module):
         model, smoothing = self.model, self.label_smoothing
         with torch.autocast(source.device.type, self.dtype, enabled=self.dtype != torch.float32):
             states = model.hidden_states(target, model.encode(source))  # type: ignore[arg-type]
-        # The head is the largest product: it is spared the padding.
-        real = expected != model.config.padding_id
-        states, expected = states[real].float(), expected[real]
-        return head_loss(model, states, expected, label_smoothing=smoothing, reduction="sum")
+            # The head is the largest product: leave out the padding.
+            real = expected != model.config.padding_id
+            states, expected = states[real], expected[real]
+            return head_loss(model, states, expected, label_smoothing=smoothing, reduction="sum")
 
 
 class Translation(Task):
@@ -101,7 +102,7 @@ class Translation(Task):
 
     def objective(self, model: Module) -> TargetLoss:
         """The summed cross-entropy of the target tokens."""
-        dtype = getattr(torch, self.config.machine.dtype)
+        dtype = getattr(torch, dtype_of(self.config.machine))
         return TargetLoss(_translator(model), self.config.label_smoothing, dtype)
 
     def blocks(self, model: Module) -> dict[str, Module]:

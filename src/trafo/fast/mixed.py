@@ -1,0 +1,61 @@
+"""Mixed precision on a CPU: products of bfloat16 numbers, everything else in float32.
+
+CPUs with AVX512_BF16 or AMX multiply bfloat16 at least twice as fast as float32. `torch.autocast`
+alone gains little from that: it converts at each operation and passes bfloat16 on to operations
+that are slow with it. Here, under the same autocast, a product converts its factors, keeps them
+like that for the backward pass, which halves their memory, and returns float32.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+def is_mixed() -> bool:
+    """Whether products are to be of bfloat16 numbers; a compiler converts by itself."""
+    return (
+        torch.is_autocast_enabled("cpu")
+        and torch.get_autocast_dtype("cpu") == torch.bfloat16
+        and not torch.compiler.is_compiling()
+    )
+
+
+def narrow(x: Tensor, mixed: bool) -> Tensor:
+    """A factor of a product: in bfloat16 if `mixed`, else as it is."""
+    return x.bfloat16() if mixed else x
+
+
+def mixed_product(
+    x: Float[Tensor, "*lead d_in"], weight: Float[Tensor, "d_out d_in"]
+) -> Float[Tensor, "*lead d_out"]:
+    """x W^T of bfloat16 numbers, added up in float32; so are its gradients."""
+    out: Tensor = _MixedProduct.apply(x, weight)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _MixedProduct(torch.autograd.Function):
+    """y = x W^T; dx = dy W, dW = dy^T x."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Float[Tensor, "*lead d_in"], weight: Float[Tensor, "d_out d_in"]
+    ) -> Float[Tensor, "*lead d_out"]:
+        rows, factors = x.reshape(-1, x.shape[-1]).bfloat16(), weight.bfloat16()
+        ctx.save_for_backward(rows, factors)
+        ctx.x_like, ctx.weight_dtype = (x.shape, x.dtype), weight.dtype
+        return (rows @ factors.T).to(weight.dtype).view(*x.shape[:-1], len(weight))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        rows, factors = ctx.saved_tensors
+        wants_x, wants_weight = ctx.needs_input_grad
+        shape, dtype = ctx.x_like
+        grads = upstream.reshape(-1, upstream.shape[-1]).bfloat16()
+        return (
+            (grads @ factors).to(dtype).view(shape) if wants_x else None,
+            (grads.T @ rows).to(ctx.weight_dtype) if wants_weight else None,
+        )
