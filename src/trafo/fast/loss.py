@@ -102,21 +102,23 @@ class _ChunkedLoss(torch.autograd.Function):
         chunk_rows: int,
     ) -> Float[Tensor, ""]:
         wants_hidden, wants_weight = ctx.needs_input_grad[:2]
-        rows, factors = narrow(hidden, is_mixed()), narrow(weight, is_mixed())
+        mixed = is_mixed()
+        factors = weight.bfloat16() if mixed else weight
         grad_hidden = torch.empty_like(hidden) if wants_hidden else None
         grad_weight = torch.zeros_like(weight) if wants_weight else None
         total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
-        for start in range(0, hidden.shape[0], chunk_rows):
+        for start in range(0, len(hidden), chunk_rows):
             part = slice(start, start + chunk_rows)
-            losses, grad_logits = _loss_and_gradient(
-                rows[part] @ factors.T, targets[part], counted[part], smoothing
-            )
+            rows = narrow(hidden[part], mixed)
+            logits = (rows @ factors.T)[: len(targets[part])]
+            losses, slopes = _loss_and_gradient(logits, targets[part], counted[part], smoothing)
             total += losses
+            grad_logits = narrow(slopes) if mixed else slopes.to(logits.dtype)
             if grad_hidden is not None:
-                grad_hidden[part] = grad_logits @ factors
+                grad_hidden[part] = (grad_logits @ factors)[: len(targets[part])]
             if grad_weight is not None:
-                _add_product(grad_weight, grad_logits.T, rows[part])
-            del grad_logits  # before the next chunk takes its place, not after
+                _add_product(grad_weight, grad_logits.T, rows)
+            del logits, slopes, grad_logits  # before the next chunk takes their place, not after
         ctx.save_for_backward(grad_hidden, grad_weight)
         return total
 
@@ -157,4 +159,4 @@ def _loss_and_gradient(
     if smoothing:
         gradient.sub_(counts * (smoothing / wide.shape[-1]))
     gradient.scatter_add_(-1, targets[:, None], counts * (smoothing - 1.0))
-    return torch.where(counted, losses, 0.0).sum(), gradient.to(logits.dtype)
+    return torch.where(counted, losses, 0.0).sum(), gradient

@@ -4,6 +4,9 @@ CPUs with AVX512_BF16 or AMX multiply bfloat16 at least twice as fast as float32
 alone gains little from that: it converts at each operation and passes bfloat16 on to operations
 that are slow with it. Here, under the same autocast, a product converts its factors, keeps them
 like that for the backward pass, which halves their memory, and returns float32.
+
+oneDNN compiles each product for its sizes and keeps a thousand of them. Batches of sentences have
+other sizes each time, so rows are filled up with zeros to a multiple of `ROWS`.
 """
 
 from typing import Any
@@ -12,6 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+ROWS = 128
 
 
 def is_mixed() -> bool:
@@ -23,9 +28,15 @@ def is_mixed() -> bool:
     )
 
 
-def narrow(x: Tensor, mixed: bool) -> Tensor:
-    """A factor of a product: in bfloat16 if `mixed`, else as it is."""
-    return x.bfloat16() if mixed else x
+def narrow(rows: Float[Tensor, "rows d"], mixed: bool = True) -> Float[Tensor, "more d"]:
+    """A factor of a mixed product: bfloat16, and rows of zeros at the end. Else unchanged."""
+    if not mixed:
+        return rows
+    number = len(rows)
+    narrowed = rows.new_empty(-(-number // ROWS) * ROWS, rows.shape[1], dtype=torch.bfloat16)
+    narrowed[:number] = rows
+    narrowed[number:] = 0.0
+    return narrowed
 
 
 def mixed_product(
@@ -43,10 +54,12 @@ class _MixedProduct(torch.autograd.Function):
     def forward(
         ctx: Any, x: Float[Tensor, "*lead d_in"], weight: Float[Tensor, "d_out d_in"]
     ) -> Float[Tensor, "*lead d_out"]:
-        rows, factors = x.reshape(-1, x.shape[-1]).bfloat16(), weight.bfloat16()
+        flat = x.reshape(-1, x.shape[-1])
+        rows, factors = narrow(flat), weight.bfloat16()
         ctx.save_for_backward(rows, factors)
         ctx.x_like, ctx.weight_dtype = (x.shape, x.dtype), weight.dtype
-        return (rows @ factors.T).to(weight.dtype).view(*x.shape[:-1], len(weight))
+        out = (rows @ factors.T)[: len(flat)]
+        return out.to(weight.dtype).view(*x.shape[:-1], len(weight))
 
     @staticmethod
     @once_differentiable
@@ -54,8 +67,9 @@ class _MixedProduct(torch.autograd.Function):
         rows, factors = ctx.saved_tensors
         wants_x, wants_weight = ctx.needs_input_grad
         shape, dtype = ctx.x_like
-        grads = upstream.reshape(-1, upstream.shape[-1]).bfloat16()
+        flat = upstream.reshape(-1, upstream.shape[-1])
+        grads = narrow(flat)
         return (
-            (grads @ factors).to(dtype).view(shape) if wants_x else None,
+            (grads @ factors)[: len(flat)].to(dtype).view(shape) if wants_x else None,
             (grads.T @ rows).to(ctx.weight_dtype) if wants_weight else None,
         )

@@ -110,8 +110,9 @@ class _RecomputedLinear(torch.autograd.Function):
         weight: Tensor,
         *inputs: Tensor,
     ) -> Tensor:
-        ctx.function, ctx.steps, ctx.mixed = function, steps, is_mixed()
-        ctx.save_for_backward(weight, *inputs)
+        ctx.function, ctx.steps, ctx.mixed, ctx.dtype = function, steps, is_mixed(), weight.dtype
+        factors = weight.bfloat16() if ctx.mixed else weight
+        ctx.save_for_backward(factors, *inputs)
         rows = [_as_rows(x) for x in inputs]
         out = torch.empty_like(rows[0])
         for block in _blocks(out):
@@ -119,20 +120,21 @@ class _RecomputedLinear(torch.autograd.Function):
                 out[block] = function(*(x[block] for x in rows))
             else:
                 steps.forward(out[block], *(x[block] for x in rows))
-        product = narrow(out, ctx.mixed) @ narrow(weight, ctx.mixed).T
-        return product.to(weight.dtype).view(*inputs[0].shape[:-1], len(weight))
+        product = (narrow(out, ctx.mixed) @ factors.T)[: len(out)]
+        return product.to(ctx.dtype).view(*inputs[0].shape[:-1], len(weight))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         wants_weight, *wanted = ctx.needs_input_grad[2:]
-        weight, *inputs = ctx.saved_tensors
-        rows = narrow(_as_rows(upstream), ctx.mixed)
-        inner = (rows @ narrow(weight, ctx.mixed)).to(weight.dtype)
+        factors, *inputs = ctx.saved_tensors
+        flat = _as_rows(upstream)
+        rows = narrow(flat, ctx.mixed)
+        inner = (rows @ factors)[: len(flat)].to(ctx.dtype)
         hidden, grads = _blockwise(ctx.function, ctx.steps, inputs, wanted, inner)
         if not wants_weight:
             return (None, None, None, *grads)
-        return (None, None, (rows.T @ narrow(hidden, ctx.mixed)).to(weight.dtype), *grads)
+        return (None, None, (rows.T @ narrow(hidden, ctx.mixed)).to(ctx.dtype), *grads)
 
 
 def _blockwise(
