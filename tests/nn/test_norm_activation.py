@@ -90,7 +90,9 @@ def test_activations_and_gradients_equal_torch(agree, name):
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_of_non_finite_numbers_equal_torch(name):
     x = torch.tensor([math.inf, -math.inf, math.nan])
-    torch.testing.assert_close(ACTIVATIONS[name](x), TORCH_ACTIVATIONS[name](x), equal_nan=True)
+    # torch's vectorized gelu turns infinity into NaN on some CPUs, the normal distribution's own function on none.
+    reference = {**TORCH_ACTIVATIONS, "gelu": lambda x: x * torch.special.ndtr(x)}[name]
+    torch.testing.assert_close(ACTIVATIONS[name](x), reference(x), equal_nan=True)
 
 
 @settings(max_examples=30, deadline=None)
