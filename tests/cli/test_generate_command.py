@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from trafo.checkpoint.bundle import load_bundle
-from trafo.checkpoint.convert import save_hugging_face
+from trafo.checkpoint.convert.hugging_face import save_hugging_face
 from trafo.cli.generate import write
 from trafo.cli.main import main
 from trafo.cli.tokenizer import pipes

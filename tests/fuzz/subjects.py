@@ -197,21 +197,21 @@ def read_single_file(folder: Path) -> None:
 
 
 def make_hugging_face(folder: Path) -> list[str]:
-    from trafo.checkpoint.convert import save_hugging_face
+    from trafo.checkpoint.convert.hugging_face import save_hugging_face
 
     save_hugging_face(small_model(), folder / "hf", tokenizer=small_tokenizer())
     return [f"hf/{path.name}" for path in sorted((folder / "hf").iterdir())]
 
 
 def make_gguf(folder: Path) -> list[str]:
-    from trafo.checkpoint.convert import save_gguf
+    from trafo.checkpoint.convert.gguf_file import save_gguf
 
     save_gguf(small_model(), folder / "a.gguf", tokenizer=small_tokenizer())
     return ["a.gguf"]
 
 
 def make_llama2c(folder: Path) -> list[str]:
-    from trafo.checkpoint.convert import save_llama2c
+    from trafo.checkpoint.convert.llama2c import save_llama2c
 
     save_llama2c(small_model(), folder / "a.bin", tokenizer=small_tokenizer())
     return ["a.bin"]

@@ -2,15 +2,22 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from trafo.checkpoint.convert.fill import fill, refuse_unknown, require_layers
-from trafo.checkpoint.convert.names import NameTable, expand, first_missing, with_biases
+from trafo.checkpoint.convert.weights import (
+    NameTable,
+    expand,
+    fill,
+    join_qkv,
+    require_layers,
+    require_names,
+    split_qkv,
+    with_biases,
+)
 from trafo.errors import FormatError
 from trafo.models import GPT2, CausalLM, GPT2Config
 
-NAMES: NameTable = (
+_NAMES: NameTable = (
     ("token_embeddings.weight", "wte.weight"),
     ("position_embeddings.weight", "wpe.weight"),
     *with_biases(
@@ -73,36 +80,26 @@ def from_gpt2_config(theirs: dict[str, Any]) -> GPT2Config:
 def to_gpt2_state(model: GPT2) -> dict[str, Tensor]:
     """The model's tensors as Hugging Face names and shapes them."""
     ours, layers = model.state_dict(), model.config.num_layers
-    state = {
-        f"transformer.{name}": _turned(name, ours[our_name])
-        for our_name, name in expand(NAMES, layers).items()
-    }
-    for our_name, name in expand(_FUSED, layers).items():
-        fused = torch.cat([ours[our_name.replace("{qkv}", part)] for part in "qkv"])
-        state[f"transformer.{name}"] = _turned(name, fused)
-    if not model.config.tied_head:
-        state["lm_head.weight"] = ours["lm_head.weight"]
-    return state
+    named = {name: ours[our_name] for our_name, name in expand(_NAMES, layers).items()}
+    named |= join_qkv(ours, expand(_FUSED, layers))
+    state = {f"transformer.{name}": _turned(name, tensor) for name, tensor in named.items()}
+    head = {} if model.config.tied_head else {"lm_head.weight": ours["lm_head.weight"]}
+    return state | head
 
 
 def from_gpt2_state(theirs: dict[str, Tensor], config: GPT2Config) -> CausalLM:
     """A model with these weights; older files leave out the prefix `transformer.`."""
     theirs = {name.removeprefix("transformer."): tensor for name, tensor in theirs.items()}
     require_layers(config.num_layers, theirs)
-    plain, fused = expand(NAMES, config.num_layers), expand(_FUSED, config.num_layers)
+    names, fused = expand(_NAMES, config.num_layers), expand(_FUSED, config.num_layers)
     if not config.tied_head:
-        plain["lm_head.weight"] = "lm_head.weight"
-    missing = first_missing({**plain, **fused}, theirs)
-    if missing is not None:
-        raise FormatError(f"no tensor {missing!r}", hint="the weights do not fit config.json")
+        names["lm_head.weight"] = "lm_head.weight"
     # Old files hold the causal masks, too; a tied head may be there a second time.
     harmless = (".attn.bias", ".attn.masked_bias", *(["lm_head.weight"] * config.tied_head))
-    refuse_unknown(theirs, [*plain.values(), *fused.values()], harmless)
-    state = {ours: _turned(name, theirs[name]) for ours, name in plain.items()}
-    for ours, name in fused.items():
-        for part, rows in zip("qkv", _turned(name, theirs[name]).chunk(3), strict=True):
-            state[ours.replace("{qkv}", part)] = rows
-    return fill(config, state)
+    require_names(theirs, [*names.values(), *fused.values()], harmless)
+    theirs = {name: _turned(name, tensor) for name, tensor in theirs.items()}
+    state = {ours: theirs[name] for ours, name in names.items()}
+    return fill(config, state | split_qkv(theirs, fused))
 
 
 def _turned(name: str, tensor: Tensor) -> Tensor:
