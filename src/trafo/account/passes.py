@@ -1,7 +1,7 @@
 """Passes of a model over random ids, for dry runs on the meta device and real ones.
 
 A language model reads ids; an encoder-decoder reads a source, then writes a target from one token
-on. The model's class is not asked for: whether there is a source shows in the config.
+on. Which of the two it is shows in the config.
 """
 
 from __future__ import annotations
@@ -15,23 +15,12 @@ from torch.optim import Optimizer
 
 from trafo.account.workload import Workload
 from trafo.fast import head_loss
-from trafo.models import ModelConfig
-
-
-def has_source(config: ModelConfig) -> bool:
-    """Whether it is the config of an encoder-decoder."""
-    return hasattr(config, "source_vocab_size")
-
-
-def forward(model: Any, work: Workload) -> tuple[Tensor, Tensor]:
-    """The states that the head turns into logits, and their targets, as in training."""
-    targets = _ids(model, work, work.seq)
-    return model.hidden_states(targets, *_encode(model, work)), targets
 
 
 def loss(model: Any, work: Workload) -> Tensor:
-    """The loss of a training step."""
-    return head_loss(model, *forward(model, work))
+    """The loss of a training step; it does not matter that the targets are the ids themselves."""
+    ids = _ids(model, work, work.seq)
+    return head_loss(model, model.hidden_states(ids, *_encode(model, work)), ids)
 
 
 def train_step(model: Any, optimizers: Iterable[Optimizer], work: Workload) -> None:
@@ -64,7 +53,7 @@ def generate(model: Any, work: Workload, cache: Any, source: tuple[Any, ...]) ->
 
 def _encode(model: Any, work: Workload) -> tuple[Any, ...]:
     """What the decoder attends to; nothing in a language model."""
-    if not has_source(model.config):
+    if not hasattr(model.config, "source_vocab_size"):
         return ()
     return (model.encode(_ids(model, work, work.source, "source_vocab_size")),)
 
