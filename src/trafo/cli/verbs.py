@@ -65,7 +65,5 @@ VERBS: Table = {
     ),
     "verify-resume": Verb("trafo.cli.verify_resume", "check that a killed run resumes exactly"),
     "completion": Verb("trafo.cli.completion", "print a script that completes commands and flags"),
-    "account": Verb(
-        "trafo.cli.account.command", "count parameters, FLOPs, memory and time of a model"
-    ),
+    "account": Verb("trafo.cli.account", "count parameters, FLOPs, memory and time of a model"),
 }
