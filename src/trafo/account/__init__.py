@@ -3,8 +3,8 @@
     result = account(GPT2_PRESETS["gpt2-xl"], Workload(seq=1024, batch_size=8))
     result.parameters, result.forward_flops, memory(result, "adamw").peak
 
-Read in this order: parts (what is counted), workload, dry_run (how it is counted), account,
-optimizer, memory; then measurement, which compares predictions with a real step.
+Read in this order: parts (what is counted), workload (what is run), dry_run (how it is counted),
+account, optimizer, memory; then measurement, which compares predictions with a real step.
 """
 
 from trafo.account.account import Account, Speed, account, speed

@@ -22,7 +22,7 @@ from trafo.errors import require
 from trafo.fast import accelerate
 from trafo.models import ModelConfig, build_model
 
-# So many fill the blocks in which a training step works on activations and logits.
+# Enough to fill the blocks in which a training step computes activations and logits.
 _ENOUGH_TOKENS = 8192
 
 

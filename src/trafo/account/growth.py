@@ -90,7 +90,7 @@ def measure_growth(
 
 
 def attend_to_all(x: Tensor) -> Tensor:
-    """By the fused kernel: the work without the n^2 weights, whose way to memory takes as long."""
+    """By the fused kernel: writing the n^2 weights to memory would take as long as the products."""
     heads = x[None, None]
     out: Tensor = scaled_dot_product_attention(heads, heads, heads)
     return out

@@ -157,14 +157,14 @@ class CheckpointStore:
                 remove(path)
 
     def _forget_old(self, newest: int) -> None:
-        # Later ones do not count: training came back from there because they are damaged.
+        # Later ones do not count: training went back before them because they are damaged.
         num_sound = 0
         for step in sorted((step for step in self.steps() if step <= newest), reverse=True):
             if num_sound < self.keep:
                 num_sound += self._is_sound(step)
             elif step != self.best_step and not self.path(step).is_symlink():
                 path = self.path(step)
-                (path / MANIFEST).unlink()  # now it no longer counts, whatever happens
+                (path / MANIFEST).unlink()  # from here on it does not count as a checkpoint
                 shutil.rmtree(path, ignore_errors=True)
 
     def _is_sound(self, step: int) -> bool:

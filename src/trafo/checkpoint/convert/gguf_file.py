@@ -29,7 +29,7 @@ _SIZES = {
 }
 """our names of the sizes, and theirs below the architecture"""
 # What else a file may say about its architecture without changing what is computed.
-_HARMLESS = ("rope.scaling.finetuned", "rope.scaling.original_context_length")
+_HARMLESS = (".rope.scaling.finetuned", ".rope.scaling.original_context_length")
 
 
 def save_gguf(
@@ -109,25 +109,22 @@ def read_gguf_config(file: GGUF) -> TransformerLMConfig | GPT2Config:
         field: file.integer(f"{kind}.{key}", defaults.get(field)) for field, key in _SIZES.items()
     }
     shape["tied_head"] = "output.weight" not in shapes
-    known = {*_SIZES.values(), *_HARMLESS}
     if kind == "gpt2":
-        _refuse_fields(file, known | {"attention.layer_norm_epsilon"})
-        eps = file.number("gpt2.attention.layer_norm_epsilon", 1e-5)
-        return GPT2Config(**shape, norm_eps=eps)
-    known |= {"attention.head_count_kv", "attention.layer_norm_rms_epsilon", "rope.freq_base"}
-    known |= {"attention.key_length", "attention.value_length", "rope.dimension_count"}
-    known |= {"rope.scaling.type", "rope.scaling.factor", "attention.sliding_window"}
-    _refuse_fields(file, known)
-    return TransformerLMConfig(
-        **shape,
-        **_read_rotation(file),
-        head_size=_read_head_size(file, shape["d_model"], shape["num_heads"]),
-        num_kv_heads=file.integer(f"{kind}.attention.head_count_kv", shape["num_heads"]),
-        norm_eps=file.number(f"{kind}.attention.layer_norm_rms_epsilon", 1e-5),
-        window=file.integer(f"{kind}.attention.sliding_window", 0) or None,
-        qkv_bias=kind == "qwen2",
-        qk_norm=kind == "qwen3",
-    )
+        shape["norm_eps"] = file.number("gpt2.attention.layer_norm_epsilon", 1e-5)
+    else:
+        shape |= _read_rotation(file) | {
+            "head_size": _read_head_size(file, shape["d_model"], shape["num_heads"]),
+            "num_kv_heads": file.integer(f"{kind}.attention.head_count_kv", shape["num_heads"]),
+            "norm_eps": file.number(f"{kind}.attention.layer_norm_rms_epsilon", 1e-5),
+            "window": file.integer(f"{kind}.attention.sliding_window", 0) or None,
+            "qkv_bias": kind == "qwen2",
+            "qk_norm": kind == "qwen3",
+        }
+    for key in file.unread(f"{kind}."):
+        if not key.endswith(_HARMLESS):
+            value = str(file.get(key))[:40]
+            raise file.refusal(f"the field {key} is {value}, which trafo does not know")
+    return GPT2Config(**shape) if kind == "gpt2" else TransformerLMConfig(**shape)
 
 
 def _read_head_size(file: GGUF, d_model: int, heads: int) -> int | None:
@@ -154,11 +151,3 @@ def _read_rotation(file: GGUF) -> dict[str, Any]:
         raise file.refusal(f"rotary scaling {scaling!r}", "trafo knows none and linear here")
     factor = file.number(f"{kind}.rope.scaling.factor", 1.0)
     return found | {"rope_scaling": "linear", "rope_factor": factor}
-
-
-def _refuse_fields(file: GGUF, known: set[str]) -> None:
-    prefix = file.architecture + "."
-    for key in file.keys(prefix):
-        if key.removeprefix(prefix) not in known:
-            value = str(file.get(key))[:40]
-            raise file.refusal(f"the field {key} is {value}, which trafo does not know")

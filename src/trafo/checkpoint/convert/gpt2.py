@@ -17,6 +17,14 @@ from trafo.checkpoint.convert.weights import (
 from trafo.errors import FormatError
 from trafo.models import GPT2, CausalLM, GPT2Config
 
+_SIZES = {
+    "vocab_size": "vocab_size",
+    "context_length": "n_positions",
+    "d_model": "n_embd",
+    "num_layers": "n_layer",
+    "num_heads": "n_head",
+}
+"""our names of the sizes, and theirs in config.json"""
 _NAMES: NameTable = (
     ("token_embeddings.weight", "wte.weight"),
     ("position_embeddings.weight", "wpe.weight"),
@@ -39,11 +47,7 @@ def to_gpt2_config(config: GPT2Config) -> dict[str, Any]:
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
-        "vocab_size": config.vocab_size,
-        "n_positions": config.context_length,
-        "n_embd": config.d_model,
-        "n_layer": config.num_layers,
-        "n_head": config.num_heads,
+        **{theirs: getattr(config, ours) for ours, theirs in _SIZES.items()},
         "n_inner": config.feed_forward_size,
         "activation_function": "gelu_new",
         "layer_norm_epsilon": config.norm_eps,
@@ -65,11 +69,7 @@ def from_gpt2_config(theirs: dict[str, Any]) -> GPT2Config:
     if theirs.get("scale_attn_by_inverse_layer_idx") or not theirs.get("scale_attn_weights", True):
         raise FormatError("the model scales its attention in a way that GPT2 does not have")
     return GPT2Config(
-        vocab_size=theirs["vocab_size"],
-        context_length=theirs["n_positions"],
-        d_model=theirs["n_embd"],
-        num_layers=theirs["n_layer"],
-        num_heads=theirs["n_head"],
+        **{ours: theirs[name] for ours, name in _SIZES.items()},
         d_ff=theirs.get("n_inner"),
         tied_head=theirs.get("tie_word_embeddings", True),
         norm_eps=float(theirs.get("layer_norm_epsilon", 1e-5)),

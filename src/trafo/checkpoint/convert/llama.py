@@ -1,11 +1,12 @@
 """TransformerLM <-> Hugging Face's Llama, Mistral, Qwen2 and Qwen3.
 
-They are the same network but for a few switches: Mistral may have a sliding window, Qwen2 has
+They are one network with a few switches: Mistral may have a sliding window, Qwen2 has
 biases on queries, keys and values, Qwen3 norms queries and keys. Names differ, and so does the
 order of rotary pairs: we rotate neighbours (2k, 2k+1), as the RoPE paper does, Hugging Face rotates
 (k, k + d/2). Moving the rows of the query and key matrices makes both compute the same scores.
 """
 
+from dataclasses import asdict
 from typing import Any, Literal
 
 from einops import rearrange
@@ -32,6 +33,15 @@ _CLASSES = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
+_SIZES = {
+    "vocab_size": "vocab_size",
+    "context_length": "max_position_embeddings",
+    "d_model": "hidden_size",
+    "d_ff": "intermediate_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+}
+"""our names of the sizes, and theirs in config.json"""
 _NAMES: NameTable = (
     *with_weights(
         (
@@ -98,15 +108,11 @@ def tensor_names(config: TransformerLMConfig, table: NameTable) -> dict[str, str
 def to_llama_config(config: TransformerLMConfig) -> dict[str, Any]:
     """What goes into config.json."""
     family = family_of(config)
+    sizes = asdict(config) | {"d_ff": config.feed_forward_size}
     return {
         "architectures": [_CLASSES[family]],
         "model_type": family,
-        "vocab_size": config.vocab_size,
-        "max_position_embeddings": config.context_length,
-        "hidden_size": config.d_model,
-        "intermediate_size": config.feed_forward_size,
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.num_heads,
+        **{theirs: sizes[ours] for ours, theirs in _SIZES.items()},
         "num_key_value_heads": config.num_kv_heads or config.num_heads,
         "head_dim": config.d_head,
         "hidden_act": "silu",
@@ -151,7 +157,8 @@ def _to_window(config: TransformerLMConfig, family: Family) -> dict[str, Any]:
 def from_llama_config(theirs: dict[str, Any]) -> TransformerLMConfig:
     """Our config from config.json; unsupported settings are an error."""
     family: Family = theirs["model_type"]
-    heads, d_model = theirs["num_attention_heads"], theirs["hidden_size"]
+    sizes = {ours: theirs[name] for ours, name in _SIZES.items()}
+    heads, d_model = sizes["num_heads"], sizes["d_model"]
     _refuse(theirs.get("hidden_act", "silu") != "silu", f"activation {theirs.get('hidden_act')!r}")
     has_bias = family != "qwen2" and bool(theirs.get("attention_bias"))
     _refuse(has_bias, "biases in attention")
@@ -160,14 +167,9 @@ def from_llama_config(theirs: dict[str, Any]) -> TransformerLMConfig:
     kv_heads = theirs.get("num_key_value_heads") if family == "llama" else None
     head_size = theirs.get("head_dim") or (128 if family == "qwen3" else d_model // heads)
     return TransformerLMConfig(
-        vocab_size=theirs["vocab_size"],
-        context_length=theirs["max_position_embeddings"],
-        d_model=d_model,
-        num_layers=theirs["num_hidden_layers"],
-        num_heads=heads,
+        **sizes,
         num_kv_heads=kv_heads if family == "llama" else theirs["num_key_value_heads"],
         head_size=None if head_size * heads == d_model else head_size,
-        d_ff=theirs["intermediate_size"],
         norm_eps=float(theirs.get("rms_norm_eps", 1e-6)),
         tied_head=theirs.get("tie_word_embeddings", False),
         qkv_bias=family == "qwen2",
