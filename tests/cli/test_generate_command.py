@@ -13,9 +13,9 @@ import torch
 
 from trafo.checkpoint.bundle import load_bundle
 from trafo.checkpoint.convert.hugging_face import save_hugging_face
+from trafo.cli import pipes
 from trafo.cli.generate import write
 from trafo.cli.main import main
-from trafo.cli.tokenizer import pipes
 from trafo.evaluate.evaluation import evaluate_ids
 from trafo.evaluate.text_bytes import byte_lengths
 from trafo.generate import GenerationConfig, generate

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import arg
 
 from trafo.cli.account.models import parse_with_model
-from trafo.cli.tokenizer.arguments import OptionalInt, OptionalPath, OptionalString
+from trafo.cli.arguments import OptionalFloat, OptionalInt, OptionalPath, OptionalString
+from trafo.config import parse_flags
 from trafo.errors import require
+from trafo.runtime.console import say, show, show_json
+from trafo.runtime.progress import progress
+from trafo.runtime.sizes import format_size
 
 if TYPE_CHECKING:
     from trafo.account import Workload
@@ -21,7 +25,6 @@ measured: physical memory above what the process held before, freed memory retur
 (MALLOC_MMAP_THRESHOLD_=65536); by default, the C library keeps some of it for later"""
 
 Asked = tuple[str | None, "ModelConfig", "Options"]
-OptionalNumber = Annotated[float | None, arg(metavar="FLOAT")]
 Lengths = Annotated[tuple[int, ...], arg(metavar="INT ...")]
 
 
@@ -52,7 +55,7 @@ class Options:
     """gradient accumulation steps, each with a batch of batch_size"""
     memory: OptionalString = None
     """memory of the machine, such as 80GB: how large a batch fits?"""
-    peak_flops: OptionalNumber = None
+    peak_flops: OptionalFloat = None
     """peak FLOP/s of the machine: how long does it take?"""
     utilisation: float = 1.0
     """model FLOPs utilisation (MFU): the share of peak_flops that is reached"""
@@ -90,8 +93,6 @@ def parse(arguments: list[str], prog: str) -> Asked | ComplexityOptions:
     require(name != "", "MODEL is empty", "give a name or a path")
     flags = arguments if name is None else arguments[1:]
     if name == "complexity":
-        from trafo.config import parse_flags
-
         return parse_flags(ComplexityOptions, flags, prog=f"{prog} {name}")
     config, ask = parse_with_model(Options, name or "gpt2", flags, prog)
     return name, config, ask
@@ -113,9 +114,6 @@ def run(options: Asked | ComplexityOptions) -> None:
 def _run_measure(given: dict[str, tuple[ModelConfig, Workload]] | None, ask: Options) -> None:
     """Predict and measure the given model, or five different ones."""
     from trafo.account.measurement import EXAMPLES, measure
-    from trafo.runtime.console import show, show_json
-    from trafo.runtime.progress import progress
-    from trafo.runtime.sizes import format_size
     from trafo.runtime.tables import plain_table
 
     examples, found = given or EXAMPLES, {}
@@ -134,7 +132,6 @@ def _run_measure(given: dict[str, tuple[ModelConfig, Workload]] | None, ask: Opt
 
 def _run_account(name: str, config: ModelConfig, work: Workload, ask: Options) -> None:
     from trafo.cli.account.answers import answers, tables
-    from trafo.runtime.console import say, show, show_json
 
     numbers = answers(name, config, work, ask)
     if ask.json:
@@ -151,7 +148,6 @@ def _run_account(name: str, config: ModelConfig, work: Workload, ask: Options) -
 def _run_complexity(options: ComplexityOptions) -> None:
     """Time layers, and print how their time grows."""
     from trafo.account.growth import measure_growth
-    from trafo.runtime.console import say, show, show_json
     from trafo.runtime.tables import plain_table
 
     growths = measure_growth(options.lengths, d_model=options.d_model, window=options.window)
