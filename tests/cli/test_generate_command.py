@@ -206,7 +206,7 @@ def test_a_slow_pipe_is_waited_for_aloud(trafo, monkeypatch):
         os.write(write, b"Hi")
         os.close(write)
 
-    monkeypatch.setattr(pipes, "wait_for_stdin", wait_and_write)
+    monkeypatch.setattr("trafo.cli.generate.wait_for_stdin", wait_and_write)
     with os.fdopen(read, encoding="utf-8") as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         code, out, err = trafo("generate", "--max-new-tokens", 1)
