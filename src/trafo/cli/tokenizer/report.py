@@ -68,7 +68,7 @@ def _show_tables(reports: list[Report]) -> None:
 
 
 def _show_tokens(tokenizer: Tokenizer, text: str) -> None:
-    from trafo.cli.tokenizer.coloured import barred_tokens, coloured_tokens
+    from trafo.cli.tokenizer.report_tables import barred_tokens, coloured_tokens
 
     coloured = results().is_terminal and not results().no_color
     show(coloured_tokens(tokenizer, text) if coloured else barred_tokens(tokenizer, text))

@@ -1,9 +1,12 @@
-"""One `Report`, or two side by side -> tables for the terminal, at most 80 columns wide."""
+"""One `Report`, or two side by side -> tables for the terminal, at most 80 columns wide.
+
+And a text with its tokens made visible: coloured on a terminal, separated by bars elsewhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import cycle, groupby
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -12,9 +15,13 @@ from rich.text import Text
 from trafo.runtime.sizes import format_size
 from trafo.runtime.tables import dim, percent, plain_table
 from trafo.tokenizer.report.facts import Report, Share, Token, Totals
+from trafo.tokenizer.report.readable import readable, visible
+from trafo.tokenizer.tokenizer import Tokenizer
 
 _MOST_ROWS = 12
 _NAME_WIDTH, _TOKEN_WIDTH, _EXAMPLES_WIDTH = 18, 20, 52
+# Light, and neighbours well apart; black can be read on all of them.
+_COLOURS = ("#a8dadc", "#ffd6a5", "#caffbf", "#ffadad", "#bdb2ff")
 
 
 def report_tables(report: Report) -> list[RenderableType]:
@@ -208,3 +215,39 @@ def clipped(text: str, width: int) -> str:
 def _clipped_left(text: str, width: int) -> str:
     """At most `width` characters of the end, where paths differ."""
     return text if len(text) <= width else f"…{text[1 - width :]}"
+
+
+def coloured_tokens(tokenizer: Tokenizer, text: str) -> Text:
+    """The text, each token on a background colour that differs from its neighbours'."""
+    shown = Text()
+    for token, colour in zip(_tokens(tokenizer, text), cycle(_COLOURS), strict=False):
+        first, *further = token.split("\n")  # the colour must not run on to the end of the line
+        shown.append(first, style=f"black on {colour}")
+        for line in further:
+            shown.append("\n").append(line, style=f"black on {colour}")
+    return shown
+
+
+def barred_tokens(tokenizer: Tokenizer, text: str) -> str:
+    """The text with a bar between any two tokens."""
+    return "|".join(_tokens(tokenizer, text))
+
+
+def _tokens(tokenizer: Tokenizer, text: str) -> Iterator[str]:
+    for token_id in tokenizer.encode(text):
+        yield _visible_token(tokenizer.vocab[token_id])
+
+
+def _visible_token(token: bytes) -> str:
+    """A token as text: incomplete characters in hexadecimal, line ends marked and kept."""
+    try:
+        text = token.decode()
+    except UnicodeDecodeError:
+        return readable(token)
+    return "".join(_visible_character(character) for character in text)
+
+
+def _visible_character(character: str) -> str:
+    if character == "\n":
+        return "↵\n"
+    return character if character == " " else visible(character)
