@@ -66,7 +66,7 @@ def _no_loss_curves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     """Half a second for each tiny run; tests/train/test_metrics.py looks at such pictures."""
     report = sys.modules.get("trafo.train.report")
     if report is not None and "draws_curves" not in request.keywords:
-        monkeypatch.setattr(report, "draw_curve", lambda *_: None)
+        monkeypatch.setattr(report, "draw_curves", lambda *_: None)
 
 
 @pytest.fixture(autouse=True)

@@ -2,9 +2,8 @@
 
 import pytest
 
-from trafo.account import Workload, account
+from trafo.account import Workload, account, speed
 from trafo.account.optimizer import ADAMW_FLOPS, update
-from trafo.account.speed import speed
 from trafo.errors import ConfigError
 from trafo.models import TransformerLMConfig
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 from tests.shared import shared
 
-from trafo.checkpoint.convert import load_ctranslate2
-from trafo.checkpoint.convert.ctranslate2 import opennmt_positions
+from trafo.checkpoint.convert.ctranslate2 import load_ctranslate2, opennmt_positions
 from trafo.errors import FormatError
 from trafo.generate.beam import beam_search_all
 from trafo.generate.beam_config import BeamConfig

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from trafo.checkpoint.convert import load_gguf, load_hugging_face, load_llama2c
+from trafo.checkpoint.convert.gguf_file import load_gguf
+from trafo.checkpoint.convert.hugging_face import load_hugging_face
+from trafo.checkpoint.convert.llama2c import load_llama2c
 from trafo.checkpoint.export import export_model, format_of
 from trafo.errors import ConfigError
 from trafo.models import GPT2, GPT2Config, TransformerLM

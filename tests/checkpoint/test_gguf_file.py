@@ -5,7 +5,7 @@ import pytest
 import torch
 from tests.weights import shake
 
-from trafo.checkpoint.convert import load_gguf, save_gguf
+from trafo.checkpoint.convert.gguf_file import load_gguf, save_gguf
 from trafo.checkpoint.convert.gguf_tensors import to_gguf_state
 from trafo.errors import ConfigError, FormatError
 from trafo.models import GPT2, GPT2Config, TransformerLM

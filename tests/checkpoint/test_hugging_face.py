@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.weights import shake
 
-from trafo.checkpoint.convert import load_hugging_face, save_hugging_face
+from trafo.checkpoint.convert.hugging_face import load_hugging_face, save_hugging_face
 from trafo.errors import ConfigError, FormatError, InputError, StorageError
 from trafo.models import GPT2, GPT2Config, TransformerLM
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.shared import shared
 
-from trafo.checkpoint.convert import load_llama2c
+from trafo.checkpoint.convert.llama2c import load_llama2c
 from trafo.errors import FormatError
 from trafo.fast import accelerate
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from trafo.checkpoint.bundle import load_bundle, load_config
-from trafo.checkpoint.convert import save_gguf
+from trafo.checkpoint.convert.gguf_file import save_gguf
 from trafo.checkpoint.export import export_model
 from trafo.checkpoint.locate import load_tokenizer
 from trafo.checkpoint.model_tokenizer import Markers

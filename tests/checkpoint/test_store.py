@@ -68,12 +68,12 @@ def seal(folder: Path) -> None:
 def test_what_is_saved_is_read(store: CheckpointStore) -> None:
     save(store, 5)
     found = store.newest()
-    assert (found.step, found.state, found.model) == (5, {"step": 5}, MODEL)
+    assert (found.step, found.state) == (5, {"step": 5})
     assert found.snapshot.numbers == {"w/t": 5}
     assert found.snapshot.weights["w"].equal(torch.full((2, 3), 5.0))
     assert found.snapshot.moments.keys() == {"w/m", "rng/torch"}
     assert found.snapshot.moments["w/m"].equal(torch.full((3,), -5.0))
-    weights, model = read_weights(found.path)
+    weights, model = read_weights(store.path(5))
     assert weights["w"].equal(found.snapshot.weights["w"])
     assert model == MODEL
 

@@ -1,4 +1,4 @@
-"""Files of tensors: what is written is read back, by whoever may read the folder's other files."""
+"""Files of tensors: what is written is read back; the permissions are those of other files."""
 
 import os
 import stat

@@ -30,7 +30,7 @@ COMMANDS = [
 def test_an_empty_path_is_refused(
     argv: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
-    """It would mean this folder, which nobody means by a variable that is not set."""
+    """It would mean this folder, which a variable that is not set should not."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("text")
     assert main(argv) == 2

@@ -63,7 +63,7 @@ def test_from_text_to_a_model_that_writes(line, tmp_path, capsys):
     bundle = load_bundle(run)
     assert bundle.tokenizer.decode(bundle.tokenizer.encode(TEXT)) == TEXT
 
-    # Again: what is there is used, nothing is trained anew.
+    # Again: what exists is used, and not trained again.
     steps = len(losses)
     assert main(line) == 0
     assert "The model writes:" in capsys.readouterr().out

@@ -5,7 +5,8 @@ import json
 import pytest
 import torch
 
-from trafo.checkpoint.convert import load_gguf, save_hugging_face
+from trafo.checkpoint.convert.gguf_file import load_gguf
+from trafo.checkpoint.convert.hugging_face import save_hugging_face
 from trafo.cli.main import main
 from trafo.models import TransformerLM
 from trafo.tokenizer import Tokenizer

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from trafo.checkpoint.bundle import load_bundle
-from trafo.checkpoint.convert import save_hugging_face
+from trafo.checkpoint.convert.hugging_face import save_hugging_face
+from trafo.cli import pipes
 from trafo.cli.generate import write
 from trafo.cli.main import main
-from trafo.cli.tokenizer import pipes
 from trafo.evaluate.evaluation import evaluate_ids
 from trafo.evaluate.text_bytes import byte_lengths
 from trafo.generate import GenerationConfig, generate
@@ -206,7 +206,7 @@ def test_a_slow_pipe_is_waited_for_aloud(trafo, monkeypatch):
         os.write(write, b"Hi")
         os.close(write)
 
-    monkeypatch.setattr(pipes, "wait_for_stdin", wait_and_write)
+    monkeypatch.setattr("trafo.cli.generate.wait_for_stdin", wait_and_write)
     with os.fdopen(read, encoding="utf-8") as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         code, out, err = trafo("generate", "--max-new-tokens", 1)

@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trafo.checkpoint.store import CheckpointStore
-from trafo.cli.config_flag import take_value
 from trafo.cli.main import main
+from trafo.cli.train import take_value
 from trafo.config import to_yaml
 from trafo.data.prepare import DataConfig
 from trafo.errors import ConfigError
 from trafo.models import TransformerLMConfig
+from trafo.runtime.lock import locked
 from trafo.tokenizer.tokenizer import Tokenizer
 from trafo.train.config import CheckpointConfig, MachineConfig, TrainConfig, WatchConfig
 
@@ -104,7 +105,7 @@ MISTAKES = {
     "vocabulary smaller than bytes": (["--model.vocab-size", "9"], "vocab"),
     "text that is not there": (["nowhere.txt"], "nowhere.txt"),
     "tokenizer that is not there": (["--data.tokenizer", "nowhere"], "nowhere"),
-    "budget that is no time": (["--budget", "soon"], "'soon' is not a duration"),
+    "budget that is not a duration": (["--budget", "soon"], "'soon' is not a duration"),
     "budget of nothing": (["--budget", "0s"], "budget is 0s"),
     "budget too short for a step": (["--budget", "1ms"], "budget is 1ms"),
     "no steps": (["--steps", "0"], "steps is 0"),
@@ -243,9 +244,8 @@ def test_mistakes_of_resume_leave_the_run_as_it_was(
 
 
 def test_two_cannot_train_in_one_folder(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from trafo.train.run import Run
 
-    with Run(trained / "runs" / "mine").locked():
+    with locked(trained / "runs" / "mine"):
         assert "runs/mine" in refusal(["resume", "runs/mine", "--quiet"], capsys)
 
 

@@ -58,7 +58,7 @@ def test_an_experiment_gives_the_same_results_though_a_node_dies(
             ray.cancel(occupied, force=True)
 
     monkeypatch.setattr(Watch, "update", update_and_kill)
-    there = run_experiment(experiment, tmp_path / "there", on="ray", quiet=True)
+    there = run_experiment(experiment, tmp_path / "there", on="ray")
     assert "its node died; it resumes elsewhere" in capsys.readouterr().err
     (run,) = there.runs
     assert_same_run(here.folder, run.folder)

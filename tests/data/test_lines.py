@@ -18,7 +18,7 @@ def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
 
 
 def test_what_might_never_end_is_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")  # with nobody who writes
+    os.mkfifo(tmp_path / "pipe")  # without a writer
     for path in ("/dev/zero", tmp_path / "pipe", tmp_path):
         with pytest.raises(InputError, match=f"{path}: is a pipe, a folder or a device"):
             read_lines(path)

@@ -6,7 +6,7 @@ import json
 import pytest
 import zstandard
 
-from trafo.data.pairs import Fields, read_pairs
+from trafo.data.pairs import read_pairs
 from trafo.errors import InputError
 
 PAIRS = [("Two dogs.", "Zwei Hunde."), ("A\u2028man\u0085sings", "Ein Mann singt"), ("x y", "z")]
@@ -38,7 +38,7 @@ def test_every_format_gives_the_same_pairs(aligned, tmp_path):
     lines = write(tmp_path / "t.jsonl", records)
     assert texts(read_pairs(aligned)) == PAIRS
     assert texts(read_pairs([table])) == PAIRS
-    assert texts(read_pairs([lines], Fields("en", "de"))) == PAIRS
+    assert texts(read_pairs([lines], ("en", "de"))) == PAIRS
     together = read_pairs([table, *aligned, table])
     assert texts(together) == PAIRS * 3
     assert together[4].where == f"{aligned[0]} line 2"

@@ -24,7 +24,7 @@ from trafo.experiment.live import last_record
 from trafo.experiment.plan import PlannedRun, plan_runs
 from trafo.experiment.result import RESULT, Result, read_result
 from trafo.experiment.spec import Halving
-from trafo.experiment.start import Share, make_runs, share_cluster, share_machine
+from trafo.experiment.start import Share, run_experiment, share_cluster, share_machine
 from trafo.experiment.worker import has_diverged, make_run
 from trafo.train import start
 
@@ -121,7 +121,7 @@ def test_data_that_does_not_suit_is_told_before_anything_starts(
 ) -> None:
     experiment = make(sweep={"batch_size": [4, 10**6]})
     with pytest.raises(TrafoError) as caught:
-        make_runs(experiment, tmp_path)
+        run_experiment(experiment, tmp_path)
     (line,) = str(caught.value).splitlines()
     assert "batch_size is 1,000,000, the data has" in line
     assert not any(tmp_path.iterdir())

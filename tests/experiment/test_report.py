@@ -27,7 +27,7 @@ EXTRA = {0: 0.001, 1: 0.0, 2: -0.002}
 
 
 def fake(run: PlannedRun, loss: float | None) -> None:
-    """A finished or diverged run that nobody has made."""
+    """A finished or diverged run that was not really trained."""
     run.folder.mkdir(parents=True)
     lines = [
         {"step": step, "kind": "validation", "loss": (loss or 9) + 20 / step, "seconds": step / 7}

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.experiment.conftest import MakeExperiment
 
+from trafo.config.load import merged, nested
 from trafo.errors import ConfigError
 from trafo.experiment.spec import make_experiment, read_experiment
-from trafo.experiment.tree import merged, nested
 
 
 def test_a_file_is_read_over_its_recipe(tmp_path: Path) -> None:

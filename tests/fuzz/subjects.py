@@ -123,10 +123,10 @@ def _is_damaged(folder: Path, name: str) -> bool:
 
 def _draw_sometimes(records: list[dict[str, Any]], picture: Path) -> None:
     """Once in 16 different files: a picture takes a hundred times as long as all else."""
-    from trafo.train.curve import draw_curve
+    from trafo.train.curve import draw_curves
 
     if crc32(repr(records).encode()) % 16 == 0:
-        draw_curve(records, picture, "x")
+        draw_curves({"x": records}, picture)
 
 
 def make_checkpoint(folder: Path) -> list[str]:
@@ -197,21 +197,21 @@ def read_single_file(folder: Path) -> None:
 
 
 def make_hugging_face(folder: Path) -> list[str]:
-    from trafo.checkpoint.convert import save_hugging_face
+    from trafo.checkpoint.convert.hugging_face import save_hugging_face
 
     save_hugging_face(small_model(), folder / "hf", tokenizer=small_tokenizer())
     return [f"hf/{path.name}" for path in sorted((folder / "hf").iterdir())]
 
 
 def make_gguf(folder: Path) -> list[str]:
-    from trafo.checkpoint.convert import save_gguf
+    from trafo.checkpoint.convert.gguf_file import save_gguf
 
     save_gguf(small_model(), folder / "a.gguf", tokenizer=small_tokenizer())
     return ["a.gguf"]
 
 
 def make_llama2c(folder: Path) -> list[str]:
-    from trafo.checkpoint.convert import save_llama2c
+    from trafo.checkpoint.convert.llama2c import save_llama2c
 
     save_llama2c(small_model(), folder / "a.bin", tokenizer=small_tokenizer())
     return ["a.bin"]

@@ -130,7 +130,7 @@ def test_the_window_grows_from_kept_to_full_and_starts_again():
 
 def test_greedy_is_hugging_faces(tmp_path, tiny):
     transformers = pytest.importorskip("transformers")
-    from trafo.checkpoint.convert import save_hugging_face
+    from trafo.checkpoint.convert.hugging_face import save_hugging_face
 
     model = tiny(context_length=40, num_kv_heads=2)
     save_hugging_face(model, tmp_path / "out")

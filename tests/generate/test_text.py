@@ -218,7 +218,7 @@ def test_a_stream_given_up_leaves_the_model_as_it_was(tiny, bytes_tokenizer):
 
 def test_a_trained_model_tells_the_known_story():
     """Its beginning; tests/checkpoint/test_llama2c.py reads all of it."""
-    from trafo.checkpoint.convert import load_llama2c
+    from trafo.checkpoint.convert.llama2c import load_llama2c
 
     model = load_llama2c(shared("stories260K/stories260K.bin"))
     config = GenerationConfig(temperature=0.0, max_new_tokens=60)

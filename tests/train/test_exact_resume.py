@@ -30,7 +30,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 class Killed(BaseException):
-    """Nobody catches it, as nobody catches a kill."""
+    """Not caught by any code, like a kill."""
 
 
 def test_the_instant_of_a_kill_does_not_matter(
@@ -124,7 +124,7 @@ def _train_until(config: Any, at_step: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def _kill_while_writing(patch: pytest.MonkeyPatch, file: str, at_save: int) -> list[int]:
-    """Half of a file is written when the end comes, and nobody tidies up."""
+    """Half of a file is written when the process ends, and nothing is cleaned up."""
     saved: list[int] = []
     save = store.CheckpointStore.save
 

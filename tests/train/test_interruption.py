@@ -17,23 +17,10 @@ from trafo.checkpoint.store import CheckpointStore
 from trafo.cli.main import main
 from trafo.config import to_yaml
 from trafo.train import start
-from trafo.train.interruption import interruptions
 from trafo.train.metrics import read_metrics
 
 STEPS = 100
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
-
-
-def test_signals_are_noted_and_the_second_one_ends_at_once() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with interruptions() as interruption:
-        assert interruption.signal is None
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert interruption.signal is signal.SIGTERM
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-        assert interruption.signal is signal.SIGTERM
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trafo.errors import InputError, StorageError
-from trafo.train.curve import draw_curve, draw_curves
+from trafo.train.curve import draw_curves
 from trafo.train.metrics import MetricsFile, Record, read_metrics
 
 
@@ -98,12 +98,12 @@ def red(path: Path) -> int:
 
 def test_one_run_is_drawn(tmp_path: Path) -> None:
     path = tmp_path / "loss.png"
-    draw_curve(run(30), path, "a run")
+    draw_curves({"a run": run(30)}, path)
     assert 0.005 < ink(path) < 0.5
     with_validation = red(path)
-    draw_curve([record for record in run(30) if record["kind"] == "train"], path, "a run")
+    draw_curves({"a run": [record for record in run(30) if record["kind"] == "train"]}, path)
     assert red(path) == 0 < with_validation
-    draw_curve([*run(30), run(30)[-1] | {"seconds": 1e308, "loss": 1e308}], path, "damaged")
+    draw_curves({"a": [*run(30), run(30)[-1] | {"seconds": 1e308, "loss": 1e308}]}, path)
     assert red(path) > 0
 
 
@@ -115,12 +115,12 @@ def test_several_runs_are_drawn(tmp_path: Path) -> None:
 
 
 def test_a_single_step_can_be_drawn(tmp_path: Path) -> None:
-    draw_curve(run(1), tmp_path / "loss.png", "short")
+    draw_curves({"short": run(1)}, tmp_path / "loss.png")
     assert ink(tmp_path / "loss.png") > 0.005
 
 
 @pytest.mark.parametrize("records", [[], [entry(1, "validation")], [{"step": 3}]])
 def test_nothing_to_draw(tmp_path: Path, records: list[Record]) -> None:
     with pytest.raises(InputError, match="nothing to plot"):
-        draw_curve(records, tmp_path / "loss.png", "empty")
+        draw_curves({"empty": records}, tmp_path / "loss.png")
     assert not (tmp_path / "loss.png").exists()

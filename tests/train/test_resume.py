@@ -180,25 +180,18 @@ def test_another_validation_set_starts_the_comparison_anew(
     assert "the validation set has changed" in capsys.readouterr().err
 
 
-def test_another_text_of_the_same_length_is_noticed(
-    make_config: MakeConfig, tmp_path: Path
+@pytest.mark.parametrize("kind", ["text", "validation"])
+@pytest.mark.parametrize("changed", ["one two seven " * 500, "one two three " * 501])
+def test_another_text_is_noticed(
+    make_config: MakeConfig, tmp_path: Path, kind: str, changed: str
 ) -> None:
     text = tmp_path / "own.txt"
     text.write_text("one two three " * 500)
-    config = make_config(text=(str(text),))
+    config = make_config(**{kind: (str(text),)})
     start.train(config)
-    text.write_text("one two seven " * 500)
-    with pytest.raises(InputError, match=r"not what this run.*another training text"):
-        start.resume(config.out or "")
-
-
-def test_another_validation_text_is_noticed(make_config: MakeConfig, tmp_path: Path) -> None:
-    text = tmp_path / "own.txt"
-    text.write_text("one two three " * 500)
-    config = make_config(validation=(str(text),))
-    start.train(config)
-    text.write_text("two one three " * 500)
-    with pytest.raises(InputError, match="another validation text"):
+    text.write_text(changed)
+    name = "training text" if kind == "text" else "validation text"
+    with pytest.raises(InputError, match=f"not what this run was trained on: another {name}"):
         start.resume(config.out or "")
 
 

@@ -29,7 +29,7 @@ def test_a_run_that_never_began_does_not_become_the_latest(
 def test_a_link_to_a_run_that_is_gone_is_named_and_then_removed(tmp_path: Path) -> None:
     latest = tmp_path / "latest"
     latest.symlink_to("deleted")
-    with pytest.raises(InputError, match="leads to deleted, which is gone"):
+    with pytest.raises(InputError, match="is a link to deleted, which does not exist"):
         Run.open(latest)
     Run.new(TrainConfig(out=tmp_path / "run"))
     assert not latest.is_symlink()
@@ -64,7 +64,7 @@ def test_a_folder_is_never_there_without_its_config(
     assert not list((tmp_path / "runs").iterdir())
 
 
-def test_leftovers_are_removed_by_whoever_comes_next(make_config: MakeConfig) -> None:
+def test_leftovers_are_removed_by_the_next_run(make_config: MakeConfig) -> None:
     config = make_config(steps=1)
     path = start.train(config).path
     token = "0123456789ab"

@@ -58,13 +58,14 @@ def verdict_after(
 
 def change(alter: Callable[[Checkpoint], None]) -> Harm:
     """Save the newest checkpoint again, changed."""
-    from trafo.checkpoint.store import CheckpointStore
+    from trafo.checkpoint.store import CheckpointStore, read_weights
 
     def harm(broken: verify._Subject) -> None:
         found = broken.newest()
         alter(found)
         store = CheckpointStore(broken.run.checkpoint_folder)
-        store.save(found.step, found.snapshot, found.state, found.model)
+        _, model = read_weights(store.path(found.step))
+        store.save(found.step, found.snapshot, found.state, model)
 
     return harm
 

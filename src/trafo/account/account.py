@@ -1,4 +1,4 @@
-"""A model's config and a workload -> parameters, FLOPs, activations and KV cache.
+"""A model's config and a workload -> parameters, FLOPs, activations, KV cache and time.
 
 Derived from a dry run (`dry_run.py`) of the model itself, so no model is described a second time.
 Layers of a kind are alike: one of each is run, and counted as often as the model has it.
@@ -18,10 +18,11 @@ from torch.nn import Module
 from trafo.account.dry_run import Recorder, dry_run, lists_of_layers
 from trafo.account.parts import MatrixProduct, Part, Place, place_of
 from trafo.account.workload import Workload
+from trafo.errors import require
 from trafo.fast import accelerate
 from trafo.models import ModelConfig, build_model
 
-# So many fill the blocks in which a training step works on activations and logits.
+# Enough to fill the blocks in which a training step computes activations and logits.
 _ENOUGH_TOKENS = 8192
 
 
@@ -163,3 +164,35 @@ def _by_block(places: dict[Place, None]) -> list[Place]:
 def account(config: ModelConfig, work: Workload) -> Account:
     """The cost of this model at this workload."""
     return Account(config, work)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds of one step (or pass, or token), of all of them, and tokens per second."""
+
+    seconds_per_step: float
+    tokens_per_second: float
+    total_seconds: float
+
+
+def speed(
+    result: Account,
+    *,
+    peak_flops: float,
+    utilisation: float = 1.0,
+    steps: int = 1,
+    accumulation_steps: int = 1,
+    update_flops: int = 0,
+) -> Speed:
+    """FLOPs divided by the FLOP/s that a machine really reaches.
+
+    `utilisation` is the share of its peak, the model FLOPs utilisation (Chowdhery et al., 2022);
+    `update_flops` are the optimizer's own, once per step.
+    """
+    require(peak_flops > 0, f"peak_flops is {peak_flops:g}", "it must be above 0")
+    fits = 0 < utilisation <= 1
+    require(fits, f"utilisation is {utilisation:g}", "choose from above 0 up to 1")
+    flops = accumulation_steps * result.flops + update_flops
+    seconds = flops / (peak_flops * utilisation)
+    tokens = accumulation_steps * result.tokens
+    return Speed(seconds, tokens / seconds, steps * seconds)

@@ -25,8 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from trafo.account.meta_run import run_on_meta
 from trafo.account.parts import MatrixProduct, Place, place_of
-from trafo.account.passes import generate, loss, prepare
-from trafo.account.workload import Workload
+from trafo.account.workload import Workload, generate, loss, prepare
 
 _aten: Any = torch.ops.aten
 _HEAD = "lm_head"
@@ -128,7 +127,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Of what autograd saves inside, count at the end what is still there, each tensor once."""
 
         def pack(tensor: Tensor) -> Tensor:
-            saved = tensor.detach()  # dies when the graph lets it go
+            saved = tensor.detach()  # freed when the graph frees it
             self._saved.append((place_of(self._path), weakref.ref(saved)))
             return saved
 

@@ -19,8 +19,7 @@ import torch
 
 from trafo.account.account import account
 from trafo.account.memory import memory
-from trafo.account.passes import train_step
-from trafo.account.workload import Workload
+from trafo.account.workload import Workload, train_step
 from trafo.errors import TrafoError, require
 from trafo.fast import accelerate
 from trafo.models import (

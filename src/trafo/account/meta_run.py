@@ -11,8 +11,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 _aten: Any = torch.ops.aten
 
-# The gradient of an embedding, and its sum with that of a tied head, are made in place, save under
-# a mode that sees each operation, such as the recorder.
+# The gradient of an embedding, and its sum with that of a tied head, are computed in place, except
+# under a mode that sees each operation, such as the recorder.
 _IN_PLACE = {
     (_aten.index_add.default, "IndexSelectBackward0"): _aten.index_add_.default,
     (_aten.add.Tensor, "IndexSelectBackward0"): _aten.add_.Tensor,

@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 from torch.nn import Module
 
-from trafo.checkpoint.convert.fill import fill
 from trafo.checkpoint.convert.gguf_file import load_gguf, read_gguf_config
 from trafo.checkpoint.convert.gguf_reader import GGUF
 from trafo.checkpoint.convert.hugging_face import load_hugging_face, read_hugging_face_config
 from trafo.checkpoint.convert.llama2c import load_llama2c, read_llama2c_config
+from trafo.checkpoint.convert.weights import fill
 from trafo.checkpoint.locate import (
     CHECKPOINTS,
     MANIFEST,
@@ -71,20 +71,18 @@ def load_bundle(path: str | PathLike[str], *, best: bool = False, fast: bool = T
     `best` takes the checkpoint with the lowest validation loss instead of the newest; without
     `fast` the model runs its readable layers.
     """
-    bundle = _load(Path(path), best)
+    path = Path(path)
+    kind = kind_of(path)
+    if kind in ("run", "checkpoint"):
+        bundle = _from_run(path, best, _language_model)
+    else:
+        loaders = {"hugging-face": load_hugging_face, "gguf": load_gguf, "llama2c": load_llama2c}
+        # The tokenizer first: if it is missing, the error comes before the weights are read.
+        tokenizer = load_tokenizer(path)
+        bundle = Bundle(loaders[kind](path), tokenizer, path)
     if fast:
         accelerate(bundle.model)
     return bundle
-
-
-def _load(path: Path, best: bool) -> Bundle:
-    kind = kind_of(path)
-    if kind in ("run", "checkpoint"):
-        return _from_run(path, best, _language_model)
-    loaders = {"hugging-face": load_hugging_face, "gguf": load_gguf, "llama2c": load_llama2c}
-    # The tokenizer first: if it is missing, the error comes before the weights are read.
-    tokenizer = load_tokenizer(path)
-    return Bundle(loaders[kind](path), tokenizer, path)
 
 
 def load(path: str | PathLike[str], *, best: bool = False) -> tuple[CausalLM, ModelTokenizer]:
@@ -133,16 +131,11 @@ def _from_run(path: Path, best: bool, read: Callable[[Path], T]) -> T:
     step = store.best_step if best else None
     if step is not None:
         return read(store.path(step))
-    if _has_average(store):
+    average, newest = store.average_path, max(store.steps(), default=-1)
+    if (average / MANIFEST).is_file() and read_step(average) == newest:  # none came after it
         say("using the average of the newest checkpoints")
-        return read(store.average_path)
+        return read(average)
     return store.newest_read_by(read)
-
-
-def _has_average(store: CheckpointStore) -> bool:
-    """Whether there is one, and no checkpoint came after it."""
-    path = store.average_path
-    return (path / MANIFEST).is_file() and read_step(path) == max(store.steps(), default=-1)
 
 
 def _language_model(path: Path) -> Bundle:
@@ -164,7 +157,7 @@ def _translation_model(path: Path) -> TranslatorBundle:
 
 
 def _decoding(config: Path) -> Mapping[str, Any]:
-    """None in runs of older versions."""
+    """Empty for a checkpoint that was copied out of its run."""
     from trafo.config.yaml_file import read_yaml
 
     settings: Mapping[str, Any] = read_yaml(config).get("decoding", {}) if config.is_file() else {}

@@ -13,7 +13,10 @@ from typing import Literal
 import torch
 
 from trafo.checkpoint.bundle import load_bundle
-from trafo.checkpoint.convert import Parity, save_gguf, save_hugging_face, save_llama2c
+from trafo.checkpoint.convert.gguf_file import save_gguf
+from trafo.checkpoint.convert.hugging_face import save_hugging_face
+from trafo.checkpoint.convert.llama2c import save_llama2c
+from trafo.checkpoint.convert.parity import Parity
 from trafo.errors import require
 from trafo.models import CausalLM
 from trafo.tokenizer.tokenizer import Tokenizer

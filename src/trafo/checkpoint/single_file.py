@@ -44,7 +44,10 @@ def save_checkpoint(model: Module, optimizer: Optimizer, iteration: int, out: Fi
     about = {
         "iteration": iteration,
         "numbers": snapshot.numbers,
-        "groups": [_hyperparameters(group) for group in optimizer.param_groups],
+        "groups": [
+            {name: value for name, value in group.items() if name != "params"}
+            for group in optimizer.param_groups
+        ],
     }
     data = save(tensors, {"format": _FORMAT, "about": json.dumps(about)})
     if isinstance(out, str | Path):
@@ -101,10 +104,6 @@ def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         for name, tensor in tensors.items()
         if name.startswith(prefix)
     }
-
-
-def _hyperparameters(group: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in group.items() if name != "params"}
 
 
 def _with_tuples(group: dict[str, Any]) -> dict[str, Any]:

@@ -55,10 +55,9 @@ class Checkpoint:
     """One checkpoint, read and verified."""
 
     step: int
-    path: Path
     snapshot: Snapshot
     state: dict[str, Any]
-    model: dict[str, Any]
+    """of the trainer"""
 
 
 class CheckpointStore:
@@ -82,11 +81,7 @@ class CheckpointStore:
         with storage_errors(self.folder, "making the folder"):
             self.folder.mkdir(parents=True, exist_ok=True)
         path = self.path(step)
-        with atomic_folder(path, marker=MANIFEST) as new:
-            write_tensors(new / _MODEL, snapshot.weights, {"model": json.dumps(model)})
-            write_tensors(new / _TRAINING, snapshot.moments)
-            _write_json(new / _STATE, state | {"numbers": snapshot.numbers})
-            _write_json(new / MANIFEST, _manifest(new, step))
+        _write(path, step, snapshot, state | {"numbers": snapshot.numbers}, model)
         if is_best:
             with atomic_write(self.folder / _BEST, "w") as file:
                 json.dump({"step": step}, file)
@@ -106,13 +101,9 @@ class CheckpointStore:
                 where=str(self.folder),
                 hint="train with checkpoint.keep as high as that, or average fewer",
             )
-        every = [read_weights(self.path(step)) for step in steps]
-        mean = average([weights for weights, _ in every])
-        with atomic_folder(self.average_path, marker=MANIFEST) as new:
-            write_tensors(new / _MODEL, mean, {"model": json.dumps(every[-1][1])})
-            write_tensors(new / _TRAINING, {})
-            _write_json(new / _STATE, {"averaged_steps": steps})
-            _write_json(new / MANIFEST, _manifest(new, steps[-1]))
+        every, models = zip(*(read_weights(self.path(step)) for step in steps), strict=True)
+        mean = Snapshot(average(every), moments={})
+        _write(self.average_path, steps[-1], mean, {"averaged_steps": steps}, models[-1])
         return steps
 
     @property
@@ -166,14 +157,14 @@ class CheckpointStore:
                 remove(path)
 
     def _forget_old(self, newest: int) -> None:
-        # Later ones do not count: training came back from there because they are damaged.
+        # Later ones do not count: training went back before them because they are damaged.
         num_sound = 0
         for step in sorted((step for step in self.steps() if step <= newest), reverse=True):
             if num_sound < self.keep:
                 num_sound += self._is_sound(step)
             elif step != self.best_step and not self.path(step).is_symlink():
                 path = self.path(step)
-                (path / MANIFEST).unlink()  # now it no longer counts, whatever happens
+                (path / MANIFEST).unlink()  # from here on it does not count as a checkpoint
                 shutil.rmtree(path, ignore_errors=True)
 
     def _is_sound(self, step: int) -> bool:
@@ -195,13 +186,13 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     path = Path(path)
     manifest = _read_manifest(path)
     _check_files(path, manifest)
-    weights, model = _read_weights(path / _MODEL)
+    weights, _ = _read_weights(path / _MODEL)
     state = _read_json(path / _STATE)
     numbers = state.pop("numbers", {})
     if not isinstance(numbers, dict) or not all(type(n) in (int, float) for n in numbers.values()):
         raise FormatError("numbers: expected names and numbers", where=str(path / _STATE))
     snapshot = Snapshot(weights, read_tensors(path / _TRAINING), numbers)
-    return Checkpoint(manifest["step"], path, snapshot, state, model)
+    return Checkpoint(manifest["step"], snapshot, state)
 
 
 def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -222,6 +213,16 @@ def average(every: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
         name: torch.stack([weights[name].double() for weights in every]).mean(0).to(tensor.dtype)
         for name, tensor in every[0].items()
     }
+
+
+def _write(
+    path: Path, step: int, snapshot: Snapshot, state: dict[str, Any], model: dict[str, Any]
+) -> None:
+    with atomic_folder(path, marker=MANIFEST) as new:
+        write_tensors(new / _MODEL, snapshot.weights, {"model": json.dumps(model)})
+        write_tensors(new / _TRAINING, snapshot.moments)
+        _write_json(new / _STATE, state)
+        _write_json(new / MANIFEST, _manifest(new, step))
 
 
 def _manifest(folder: Path, step: int) -> dict[str, Any]:

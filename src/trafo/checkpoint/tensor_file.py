@@ -27,15 +27,15 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def write_tensors(
     path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None
 ) -> None:
-    """Write a file that others may read as far as the umask lets them."""
+    """Write a file with the permissions that the umask allows."""
     try:
         save_file(tensors, path, metadata)
     except SafetensorError as error:
-        # What the system said, such as a full disk, is only in the words of the message.
+        # The system's error, such as a full disk, is only in the text of the message.
         if number := _SYSTEM_ERROR.search(str(error)):
             code = int(number[1])
             raise OSError(code, os.strerror(code)) from error
         raise
     umask = os.umask(0)  # it can only be read by setting it
     os.umask(umask)
-    path.chmod(0o666 & ~umask)  # safetensors leaves it to its owner alone
+    path.chmod(0o666 & ~umask)  # safetensors makes it readable by its owner only

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trafo.cli.generate import LATEST, RunPath
-from trafo.cli.tokenizer.arguments import Threads
+from trafo.cli.arguments import LATEST, OptionalInt, RunPath
 from trafo.errors import require_at_least
+from trafo.runtime.console import show
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class Options:
     """the folder of a run"""
     last: int = 5
     """number of checkpoints to average; a run keeps checkpoint.keep of them"""
-    threads: Threads = None
+    threads: OptionalInt = None
     """CPU threads; None: all cores"""
 
     def __post_init__(self) -> None:
@@ -31,7 +31,6 @@ def run(options: Options) -> None:
     """Average, and print the steps."""
     from trafo.checkpoint.store import CheckpointStore
     from trafo.fast.threads import torch_threads
-    from trafo.runtime.console import show
     from trafo.train.run import Run
 
     torch_threads(options.threads)

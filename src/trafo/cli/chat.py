@@ -8,9 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from trafo.cli.arguments import OptionalInt
 from trafo.cli.generate import GeneratingOptions, write
-from trafo.cli.tokenizer.arguments import OptionalInt
 from trafo.errors import require
+from trafo.runtime.console import say
 
 if TYPE_CHECKING:
     from trafo.checkpoint.bundle import Bundle
@@ -46,7 +47,6 @@ def run(options: Options) -> None:
     """Load, then take turns."""
     from trafo.checkpoint.bundle import load_bundle
     from trafo.fast.threads import torch_threads
-    from trafo.runtime.console import say
 
     bundle = load_bundle(options.run, best=options.best, fast=options.kernel != "readable")
     say(_HELP)
@@ -68,7 +68,6 @@ def _take_turns(bundle: Bundle, config: GenerationConfig, threads: ThreadChooser
 def _go_on(bundle: Bundle, text: str, config: GenerationConfig, threads: ThreadChooser) -> str:
     """Print what the model adds; returns the text with it, or nothing if the model has ended it."""
     from trafo.generate import stream
-    from trafo.runtime.console import say
 
     is_over = False
     with suppress(KeyboardInterrupt):

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 from tyro.conf import arg
 
-from trafo.cli.tokenizer.arguments import OptionalInt
+from trafo.cli.arguments import OptionalFloat, OptionalInt
 from trafo.generate.beam_config import Normalization
 
-OptionalFloat = Annotated[float | None, arg(metavar="FLOAT")]
 OptionalNormalization = Annotated[Normalization | None, arg(metavar="{wu,average,none}")]
 
 

@@ -9,13 +9,18 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from trafo.cli.tokenizer.arguments import OptionalPath, Threads
+from trafo.cli.arguments import OptionalInt, OptionalPath
+from trafo.config import load
+from trafo.runtime.commands import command
+from trafo.runtime.console import show
+from trafo.runtime.sizes import format_duration, format_size
 
 if TYPE_CHECKING:
     from trafo.train.config import TrainConfig
 
 _PROMPTS = ("def", "class", "The")
 _PROMPT = "def parse("
+_STEPS = 4
 _LOOK_AT, _PROMPT_WORDS = 100_000, 3  # of a user's own text: characters; words of a prompt
 
 
@@ -31,27 +36,23 @@ class Options:
     """config file; None: sizes are chosen to suit the text and the machine"""
     budget: str = "4m"
     """wall-clock budget of training"""
-    threads: Threads = None
+    threads: OptionalInt = None
     """CPU threads; None: the fastest number, found by timing the steps"""
 
 
 class Steps:
     """Numbers and times the steps, and prints a line for each."""
 
-    def __init__(self, number: int) -> None:
-        self._number = number
+    def __init__(self) -> None:
         self._done = 0
         self._last = perf_counter()
 
     def done(self, name: str, amount: str, where: str | Path) -> None:
         """Print the line of the step that ends here."""
-        from trafo.runtime.console import show
-        from trafo.runtime.sizes import format_duration
-
         now = perf_counter()
         self._done += 1
         duration = format_duration(now - self._last)
-        show(f"{self._done}/{self._number}  {name:<10}{amount:>19}{duration:>9}   {where}")
+        show(f"{self._done}/{_STEPS}  {name:<10}{amount:>19}{duration:>9}   {where}")
         self._last = now
 
 
@@ -59,12 +60,10 @@ def run(options: Options) -> int:
     """Run all steps; finished ones are not repeated."""
     from trafo.cli.train import finish
     from trafo.data.prepare import prepare
-    from trafo.runtime.console import show
-    from trafo.runtime.sizes import format_size
     from trafo.train.run import LATEST, RUNS, Run
     from trafo.train.start import resume, train
 
-    steps = Steps(4)
+    steps = Steps()
     text = _text(options)
     steps.done("text", format_size(text.stat().st_size), text)
 
@@ -108,7 +107,6 @@ def _text(options: Options) -> Path:
 
 
 def _config(options: Options, text: Path) -> TrainConfig:
-    from trafo.config import load
     from trafo.train.auto.text import choose, tell
     from trafo.train.config import TrainConfig
 
@@ -143,24 +141,18 @@ def _show_samples(run: Path, prompts: Sequence[str]) -> None:
     """Samples from the model, for a few typical prompts."""
     from trafo.checkpoint.bundle import load_bundle
     from trafo.generate import GenerationConfig, generate
-    from trafo.runtime.console import show
 
     bundle = load_bundle(run)
     config = GenerationConfig(max_new_tokens=80, temperature=0.7, top_p=0.95)
     show("\nThe model writes:")
     found = generate(bundle.model, bundle.tokenizer, prompts, config)
     for prompt, done in zip(prompts, found, strict=True):
-        show("\n" + _indented(prompt + done.text))
-
-
-def _indented(text: str) -> str:
-    return "\n".join("    " + line for line in text.rstrip().splitlines())
+        lines = (prompt + done.text).rstrip().splitlines()
+        show("\n" + "\n".join("    " + line for line in lines))
 
 
 def _next(run: Path, served: Path, text: Path, prompt: str) -> Iterator[str]:
     """Commands that can be copied as they are."""
-    from trafo.runtime.commands import command
-
     advice = {
         "generate text from your own prompt": command(
             "generate", run, "--prompt", prompt, "--temperature", "0.8"

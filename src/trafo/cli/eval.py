@@ -9,17 +9,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from trafo.cli.decoding import DecodingFlags
-from trafo.cli.generate import RunPath
-from trafo.cli.tokenizer.arguments import (
+from trafo.cli.arguments import (
     Errors,
     OptionalInt,
     OptionalString,
     Paths,
+    RunPath,
     Texts,
-    Threads,
 )
+from trafo.cli.decoding import DecodingFlags
 from trafo.errors import InputError, require, require_at_least
+from trafo.runtime.console import show, show_json
+from trafo.runtime.progress import progress
 
 if TYPE_CHECKING:
     from trafo.checkpoint.bundle import Bundle, TranslatorBundle
@@ -56,7 +57,7 @@ class Options(DecodingFlags):
     """field that holds the text in JSON lines and Parquet"""
     errors: Errors = "strict"
     """invalid UTF-8: stop (strict), or read U+FFFD (replace)"""
-    threads: Threads = None
+    threads: OptionalInt = None
     """CPU threads; None: the fastest number, found by timing the work"""
     best: bool = False
     """use the checkpoint with the lowest validation loss instead of the newest"""
@@ -74,8 +75,6 @@ class Options(DecodingFlags):
 
 def run(options: Options) -> None:
     """Load, encode, evaluate, show."""
-    from trafo.runtime.console import show_json
-
     facts = _translation_facts(options) if options.pairs else _text_facts(options)
     (show_json if options.json else _show_table)(facts)
 
@@ -169,7 +168,6 @@ def _evaluate(bundle: Bundle, tokens: TokenFile, options: Options) -> Evaluation
     from trafo.evaluate.evaluation import evaluate_ids
     from trafo.evaluate.text_bytes import byte_lengths
     from trafo.fast.threads import torch_threads
-    from trafo.runtime.progress import progress
 
     total = min(len(tokens) - 1, options.max_tokens or len(tokens))
     threads = torch_threads(options.threads)
@@ -187,7 +185,6 @@ def _evaluate(bundle: Bundle, tokens: TokenFile, options: Options) -> Evaluation
 
 
 def _show_table(facts: dict[str, Any]) -> None:
-    from trafo.runtime.console import show
     from trafo.runtime.tables import plain_table
 
     table = plain_table("lr")

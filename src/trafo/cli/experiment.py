@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from trafo.cli.tokenizer.arguments import OptionalPath, OptionalString
+from trafo.cli.arguments import OptionalPath, OptionalString
+from trafo.errors import require_at_least
+from trafo.runtime.commands import command
+from trafo.runtime.console import show
+from trafo.runtime.sizes import format_duration, format_size
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,7 +49,6 @@ class Options:
 
 def run(options: Options) -> None:
     """Plan and show the plan, or run and report."""
-    from trafo.errors import require_at_least
     from trafo.experiment.spec import read_experiment
 
     require_at_least(1, jobs=options.jobs, threads=options.threads)
@@ -61,8 +64,6 @@ def _run(experiment: Experiment, folder: Path, options: Options) -> None:
     from trafo.experiment.report.content import Sentences, verdicts
     from trafo.experiment.report.write import PAGE
     from trafo.experiment.start import run_experiment
-    from trafo.runtime.commands import command
-    from trafo.runtime.console import show
 
     findings = run_experiment(
         experiment, folder, options.jobs, threads=options.threads, on=options.on
@@ -82,8 +83,6 @@ def _show_plan(experiment: Experiment, folder: Path, options: Options) -> None:
     from trafo.experiment.predict import predict, total_seconds
     from trafo.experiment.result import read_result
     from trafo.experiment.start import share_machine
-    from trafo.runtime.console import show
-    from trafo.runtime.sizes import format_duration
 
     runs = plan_runs(experiment, folder)
     refuse_other_runs(runs)
@@ -101,7 +100,6 @@ def _show_plan(experiment: Experiment, folder: Path, options: Options) -> None:
 
 def _table(runs: list[PlannedRun], predictions: dict[str, Prediction]) -> Table:
     from trafo.experiment.plan import num_parameters, tokens_per_step
-    from trafo.runtime.sizes import format_duration, format_size
     from trafo.runtime.tables import plain_table
 
     table = plain_table("lrrrrr", ("run", "parameters", "steps", "tokens", "time", "memory"))

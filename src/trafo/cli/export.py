@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from tyro.conf import arg
 
-from trafo.cli.generate import LATEST, RunPath
-from trafo.cli.tokenizer.arguments import Threads
+from trafo.cli.arguments import LATEST, OptionalInt, RunPath
 from trafo.errors import StorageError, require_at_least
+from trafo.runtime.console import show
 
 Format = Annotated[Literal["hf", "gguf", "llama2c"] | None, arg(metavar="hf|gguf|llama2c")]
 
@@ -36,7 +36,7 @@ class Options:
     """use the checkpoint with the lowest validation loss instead of the newest"""
     overwrite: bool = False
     """replace what is at --out"""
-    threads: Threads = None
+    threads: OptionalInt = None
     """CPU threads; None: all cores"""
 
     def __post_init__(self) -> None:
@@ -48,7 +48,6 @@ def run(options: Options) -> None:
     from trafo.checkpoint.bundle import load_bundle
     from trafo.checkpoint.export import export_model
     from trafo.fast.threads import torch_threads
-    from trafo.runtime.console import show
 
     if options.out.exists() and not options.overwrite:
         hint = "--overwrite replaces it, or give another name"

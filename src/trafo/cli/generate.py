@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from tyro.conf import Positional, arg
-
-from trafo.cli.tokenizer.arguments import (
+from trafo.cli.arguments import (
+    LATEST,
     OptionalInt,
     OptionalPath,
     OptionalString,
+    RunPath,
     Strings,
-    Threads,
+    only,
 )
+from trafo.cli.pipes import is_interactive, stdin_text, wait_for_stdin
 from trafo.errors import InputError, require, require_at_least
 from trafo.generate.config import GenerationConfig, Kernel
+from trafo.runtime.console import say, visible
+from trafo.runtime.progress import progress
+from trafo.runtime.sizes import format_duration, format_rate
 
 if TYPE_CHECKING:
     from trafo.checkpoint.bundle import Bundle
     from trafo.generate import Completion, Piece
 
-RunPath = Annotated[Positional[Path], arg(metavar="RUN")]
-LATEST = Path("runs/latest")
-"""the run that was trained last"""
 _LONGEST_PROMPT = 100_000_000  # characters on stdin: more than that may never end
 
 
@@ -45,7 +46,7 @@ class GeneratingOptions(GenerationConfig):
     kernel: Kernel = "auto"
     """decode with the model itself (readable), with kernels compiled for this processor, or with
     those where they support the model (auto)"""
-    threads: Threads = None
+    threads: OptionalInt = None
     """CPU threads; None: the fastest number, found by timing the work"""
     best: bool = False
     """use the checkpoint with the lowest validation loss instead of the newest"""
@@ -56,7 +57,7 @@ class GeneratingOptions(GenerationConfig):
 
     def config(self) -> GenerationConfig:
         """The settings of generation alone."""
-        return GenerationConfig(**{f.name: getattr(self, f.name) for f in fields(GenerationConfig)})
+        return only(GenerationConfig, self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +132,6 @@ def _prompts(options: Options) -> list[str]:
 
 def _piped() -> str:
     """The text on standard input, without the line end that `echo` adds; empty on a terminal."""
-    from trafo.cli.tokenizer.pipes import is_interactive, stdin_text, wait_for_stdin
-
     if is_interactive():
         return ""
     wait_for_stdin("the prompt")
@@ -164,8 +163,6 @@ def write(text: str) -> None:
     import sys
 
     if text and sys.stdout.isatty():
-        from trafo.runtime.console import visible
-
         text = visible(text)
     if text:
         sys.stdout.buffer.write(text.encode())
@@ -178,7 +175,6 @@ def _generate(
     from trafo.fast.threads import torch_threads
     from trafo.generate import stream
     from trafo.generate.complete import collect
-    from trafo.runtime.progress import progress
 
     config = options.config()
     most = len(prompts) * config.num_samples * config.max_new_tokens
@@ -241,9 +237,6 @@ class _Speed:
 
     def say(self) -> None:
         """Such as `128 tokens in 1.1 s, the first after 900 ms, then 640 tokens/s`."""
-        from trafo.runtime.console import say
-        from trafo.runtime.sizes import format_duration, format_rate
-
         words = f"{self._num_tokens:,} tokens in {format_duration(self._last - self._start)}"
         if self._last > self._first:
             rate = format_rate((self._num_tokens - 1) / (self._last - self._first), "tokens")

@@ -141,6 +141,6 @@ def _complain(line: str, code: int) -> int:
 
 
 def _reader_gone() -> int:
-    # Python flushes stdout once more at exit; that must not fail aloud.
+    # Python flushes stdout once more at exit; that must not print a traceback.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return READER_GONE

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from trafo.cli.tokenizer.arguments import OptionalPath
+from trafo.cli.arguments import OptionalPath
+from trafo.runtime.console import say, show
 
 if TYPE_CHECKING:
     from trafo.train.run import Run
@@ -30,7 +31,6 @@ class Options:
 
 def run(options: Options) -> None:
     """Read, plot, print the path."""
-    from trafo.runtime.console import show
     from trafo.train.curve import draw_curves
     from trafo.train.run import Run
 
@@ -42,8 +42,7 @@ def run(options: Options) -> None:
 
 
 def _distinct(paths: Sequence[Path]) -> Iterator[Run]:
-    """Each run once, though `runs/latest` is another name for one; what has no curve is named."""
-    from trafo.runtime.console import say
+    """Each run once: `runs/latest` is a second name of one. Paths without a curve are skipped."""
     from trafo.train.run import Run
 
     seen = set()

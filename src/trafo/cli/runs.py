@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from trafo.errors import InputError, TrafoError
+from trafo.runtime.console import say, show, show_json
+from trafo.runtime.sizes import format_count, format_duration
+
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from trafo.train.config import TrainConfig
     from trafo.train.run import Run
 
 _LONGEST_TEXT = 24
@@ -30,8 +33,6 @@ class Options:
 
 def run(options: Options) -> None:
     """Print the table, or JSON."""
-    from trafo.runtime.console import say, show, show_json
-
     rows = [_row(path) for path in _runs(options.folder)]
     if options.json:
         show_json(rows)
@@ -42,8 +43,6 @@ def run(options: Options) -> None:
 
 
 def _runs(folder: Path) -> list[Path]:
-    from trafo.errors import InputError
-
     if folder == Path("runs") and not folder.exists():
         return []  # nothing trained yet
     if not folder.is_dir():
@@ -75,8 +74,7 @@ def _row(path: Path) -> dict[str, Any]:
 
 def _settings(run: Run) -> dict[str, Any]:
     """Text, size and learning rate; None where the config cannot be read."""
-    from trafo.errors import TrafoError
-    from trafo.runtime.console import say
+    from trafo.account import Workload, account
 
     try:
         config = run.read_config()
@@ -89,17 +87,10 @@ def _settings(run: Run) -> dict[str, Any]:
         "run": str(run.path),
         "data": [*config.text, *config.pairs] or [str(config.data.tokens)],
         "architecture": config.architecture,
-        "parameters": _parameters(config),
+        "parameters": account(config.model_config, Workload(seq=2)).parameters,
         "optimizer": optimizer.name,
         "learning_rate": optimizer.muon_lr if optimizer.name == "muon" else optimizer.lr,
     }
-
-
-def _parameters(config: TrainConfig) -> int:
-    """Their number, without allocating them."""
-    from trafo.account import Workload, account
-
-    return account(config.model_config, Workload(seq=2)).parameters
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
@@ -113,8 +104,6 @@ def _table(rows: list[dict[str, Any]]) -> Table:
 
 
 def _cells(row: dict[str, Any]) -> Iterator[str]:
-    from trafo.runtime.sizes import format_count, format_duration
-
     name = ", ".join(Path(path).name for path in row["data"] or ["-"])
     yield row["run"]
     yield name if len(name) <= _LONGEST_TEXT else name[: _LONGEST_TEXT - 1] + "…"

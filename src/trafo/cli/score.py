@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from trafo.cli.tokenizer.arguments import OptionalPath
+from trafo.cli.arguments import OptionalPath
 from trafo.errors import InputError, require, require_at_least
 from trafo.evaluate.bleu import Bleu, Tokenization
 from trafo.evaluate.chrf import Chrf
 from trafo.evaluate.corpus import RESAMPLES, Metric
+from trafo.runtime.console import show, show_json
+from trafo.runtime.progress import progress
 
 if TYPE_CHECKING:
     from trafo.evaluate.corpus import Comparison
@@ -49,32 +51,24 @@ class Options:
 
 def run(options: Options) -> None:
     """Read, score, show."""
+    from trafo.data.lines import read_lines
     from trafo.evaluate.corpus import corpus_score
 
-    hypotheses, references, other = _read(options)
+    hypotheses = read_lines(options.hypothesis)
+    references = [_aligned(path, options.hypothesis, hypotheses) for path in options.references]
     metrics: list[Metric] = [Bleu(options.lowercase, options.tokenize), Chrf(options.lowercase)]
-    if other is None:
-        scores = {m.name: corpus_score(m, hypotheses, references) for m in metrics}
+    if options.compare is None:
         compared = {}
+        scores = {m.name: corpus_score(m, hypotheses, references) for m in metrics}
     else:
+        other = _aligned(options.compare, options.hypothesis, hypotheses)
         compared = _compare(metrics, hypotheses, other, references, options.resamples)
         scores = {name: found.scores[0] for name, found in compared.items()}
     signatures = {m.name: m.signature(len(references)) for m in metrics}
     if options.json:
         _show_json(scores, signatures, compared, len(hypotheses))
     else:
-        _show_table(scores, signatures, compared)
-
-
-def _read(options: Options) -> tuple[list[str], list[list[str]], list[str] | None]:
-    """Hypotheses, references and the other system, all of one length."""
-    from trafo.data.lines import read_lines
-
-    hypotheses = read_lines(options.hypothesis)
-    references = [_aligned(path, options.hypothesis, hypotheses) for path in options.references]
-    if options.compare is None:
-        return hypotheses, references, None
-    return hypotheses, references, _aligned(options.compare, options.hypothesis, hypotheses)
+        _show_tables(scores, signatures, compared)
 
 
 def _aligned(path: Path, with_path: Path, with_lines: list[str]) -> list[str]:
@@ -98,14 +92,11 @@ def _compare(
     resamples: int,
 ) -> dict[str, Comparison]:
     from trafo.evaluate.corpus import paired_bootstrap
-    from trafo.runtime.progress import progress
 
     found = {}
     with progress("resampling", total=len(metrics), unit="scores") as bar:
         for metric in metrics:
-            found[metric.name] = paired_bootstrap(
-                metric, ours, theirs, references, resamples=resamples
-            )
+            found[metric.name] = paired_bootstrap(metric, ours, theirs, references, resamples)
             bar.advance()
     return found
 
@@ -116,8 +107,6 @@ def _show_json(
     compared: dict[str, Comparison],
     sentences: int,
 ) -> None:
-    from trafo.runtime.console import show_json
-
     facts: dict[str, Any] = {
         "bleu": scores[Bleu.name],
         "chrf": scores[Chrf.name],
@@ -136,30 +125,20 @@ def _show_json(
     show_json(facts)
 
 
-def _show_table(
+def _show_tables(
     scores: dict[str, float], signatures: dict[str, str], compared: dict[str, Comparison]
 ) -> None:
-    from trafo.runtime.console import show
     from trafo.runtime.tables import plain_table
 
     if compared:
-        _show_comparison(compared)
+        table = plain_table("lrrrl", ["", "this", "other", "p", "resampled: mean ± 95 % interval"])
+        for name, found in compared.items():
+            both = zip(found.means, found.intervals, strict=True)
+            spread = " and ".join(f"{mean:.2f} ± {width:.2f}" for mean, width in both)
+            this, other = (f"{score:.2f}" for score in found.scores)
+            table.add_row(name, this, other, f"{found.p_value:.4f}", spread)
+        show(table, "")
     table = plain_table("lrl")
     for name, score in scores.items():
         table.add_row(name, f"{score:.2f}", signatures[name])
     show(table)
-
-
-def _show_comparison(compared: dict[str, Comparison]) -> None:
-    from trafo.runtime.console import show
-    from trafo.runtime.tables import plain_table
-
-    table = plain_table("lrrrl", ["", "this", "other", "p", "resampled: mean ± 95 % interval"])
-    for name, found in compared.items():
-        spread = [
-            f"{mean:.2f} ± {width:.2f}"
-            for mean, width in zip(found.means, found.intervals, strict=True)
-        ]
-        this, other = (f"{score:.2f}" for score in found.scores)
-        table.add_row(name, this, other, f"{found.p_value:.4f}", " and ".join(spread))
-    show(table, "")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from trafo.cli.tokenizer.arguments import OptionalInt, OptionalString, Strings, Threads
+from trafo.cli.arguments import OptionalInt, OptionalString, Strings, only
 from trafo.errors import InputError, MissingPackageError, require_at_least
 from trafo.serve.config import ServeConfig
 
@@ -34,7 +34,7 @@ class Options(ServeConfig):
     """maximum tokens of a prompt; None: the model's context length"""
     requests_per_minute: OptionalInt = None
     """rate limit: requests per minute for each key (without keys: each address); None: no limit"""
-    threads: Threads = None
+    threads: OptionalInt = None
     """CPU threads, a short form of --engine.threads"""
 
     def __post_init__(self) -> None:
@@ -43,7 +43,7 @@ class Options(ServeConfig):
 
     def config(self) -> ServeConfig:
         """The settings of the service alone."""
-        config = ServeConfig(**{f.name: getattr(self, f.name) for f in fields(ServeConfig)})
+        config = only(ServeConfig, self)
         engine = replace(config.engine, threads=self.threads or config.engine.threads)
         key = config.api_key or os.environ.get(KEY_VARIABLE) or None
         return replace(config, api_key=key, engine=engine)

@@ -6,6 +6,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from trafo.config import load, parse_flags, to_yaml
+from trafo.errors import ConfigError
+from trafo.runtime.commands import command
+from trafo.runtime.console import show
+from trafo.runtime.sizes import format_duration, format_rate
 from trafo.train.auto.asked import C, settle
 from trafo.train.config import TrainConfig as Options
 
@@ -22,8 +26,6 @@ def parse(arguments: list[str], prog: str) -> tuple[Options, bool]:
 
     Also whether to print them only (`--show-config`).
     """
-    from trafo.cli.config_flag import take_value
-
     only_shown = _SHOW in arguments
     arguments = [argument for argument in arguments if argument != _SHOW]
     path = take_value(arguments, _CONFIG)
@@ -34,6 +36,23 @@ def parse(arguments: list[str], prog: str) -> tuple[Options, bool]:
         return parse_flags(type(base), arguments, default=base, prog=prog)
 
     return settle(given), only_shown
+
+
+def take_value(arguments: list[str], flag: str) -> str | None:
+    """Remove a flag and its value; returns the value, or None if the flag is not given."""
+    for index, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name != flag:
+            continue
+        if equals and value:
+            del arguments[index]
+            return value
+        if equals or not "".join(arguments[index + 1 : index + 2]):
+            raise ConfigError(f"{flag} needs a value", hint=f"write {flag} FILE")
+        value = arguments[index + 1]
+        del arguments[index : index + 2]
+        return value
+    return None
 
 
 def run(options: tuple[Options, bool]) -> int:
@@ -59,10 +78,6 @@ def finish(run: Run) -> int:
 
 
 def _show_summary(run: Run) -> None:
-    from trafo.runtime.commands import command
-    from trafo.runtime.console import show
-    from trafo.runtime.sizes import format_duration, format_rate
-
     last = {record["kind"]: record for record in run.metrics}
     if run.state is not None:
         duration = format_duration(run.state.seconds)

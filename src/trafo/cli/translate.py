@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from trafo.cli.arguments import LATEST, OptionalInt, OptionalPath, RunPath
 from trafo.cli.decoding import DecodingFlags
-from trafo.cli.generate import LATEST, RunPath
-from trafo.cli.tokenizer.arguments import OptionalPath, Threads
+from trafo.cli.pipes import wait_for_stdin
 from trafo.errors import InputError, require_at_least
+from trafo.runtime.atomic import atomic_write
+from trafo.runtime.console import say, show
+from trafo.runtime.progress import progress
 
 if TYPE_CHECKING:
+    from rich.tree import Tree
+
     from trafo.checkpoint.bundle import TranslatorBundle
-    from trafo.generate.beam_config import BeamConfig
+    from trafo.generate.beam_config import BeamConfig, Hypothesis
     from trafo.generate.translate import Translation
 
 Kind = Literal["cross", "encoder", "decoder"]
@@ -37,7 +42,7 @@ class Options(DecodingFlags):
     """text files with a sentence per line, also .gz, .zst; none: standard input"""
     out: OptionalPath = None
     """file for the translations; None: standard output"""
-    threads: Threads = None
+    threads: OptionalInt = None
     """CPU threads; None: the fastest number, found by timing the work"""
     best: bool = False
     """use the checkpoint with the lowest validation loss instead of the newest"""
@@ -60,7 +65,6 @@ def run(options: Options) -> None:
     """Load, translate, write."""
     from trafo.checkpoint.bundle import load_translator
     from trafo.generate.translate import search_settings
-    from trafo.runtime.atomic import atomic_write
 
     bundle = load_translator(options.run, best=options.best)
     search = search_settings(bundle, **options.decoding)
@@ -88,7 +92,6 @@ def translate_all(
     """Translate, with a progress bar."""
     from trafo.fast.threads import torch_threads
     from trafo.generate.translate import translate
-    from trafo.runtime.progress import progress
 
     total = sum(1 for sentence in sentences if sentence.strip())
     with progress("translating", total=total, unit="sentences") as bar:
@@ -97,7 +100,6 @@ def translate_all(
 
 
 def _sentences(files: Sequence[Path]) -> list[str]:
-    from trafo.cli.tokenizer.pipes import wait_for_stdin
     from trafo.data.lines import read_lines
 
     if files:
@@ -149,7 +151,6 @@ def _draw(
     """The attention of the first sentence that is not empty."""
     from trafo.generate.translate import translate
     from trafo.generate.translation_attention import draw_attention, translation_attention
-    from trafo.runtime.console import say
 
     assert options.attention is not None
     sentence = next((line for line in sentences if line.strip()), None)
@@ -163,11 +164,9 @@ def _draw(
 
 
 def _show_trees(bundle: TranslatorBundle, sentences: Sequence[str], search: BeamConfig) -> None:
-    from trafo.cli.beam_tree import beam_tree
     from trafo.generate.beam import beam_search_steps
     from trafo.generate.translate import source_ids
     from trafo.models.evaluating import evaluating
-    from trafo.runtime.console import show
 
     model, tokenizer = bundle.model, bundle.tokenizer
     places = [place for place, sentence in enumerate(sentences) if sentence.strip()]
@@ -175,16 +174,38 @@ def _show_trees(bundle: TranslatorBundle, sentences: Sequence[str], search: Beam
         with evaluating(model):
             found, steps = beam_search_steps(model, ids, tokenizer.end, search)
         show(
-            beam_tree(
+            _beam_tree(
                 sentences[place], steps, found[0], lambda token: tokenizer.target.decode([token])
             )
         )
 
 
+def _beam_tree(
+    sentence: str,
+    steps: Sequence[Sequence[Hypothesis]],
+    best: Hypothesis,
+    word: Callable[[int], str],
+) -> Tree:
+    """Every hypothesis that was kept at a step is a node below the one that it extends.
+
+    A node shows its token and the log-probability up to it; the translation is bold.
+    """
+    from rich.text import Text
+    from rich.tree import Tree
+
+    root = Tree(Text(sentence))
+    nodes: dict[tuple[int, ...], Tree] = {(): root}
+    for kept in steps:
+        for ids, logprob, _ in kept:
+            wins = best.ids[: len(ids)] == ids
+            label = Text(f"{word(ids[-1])}  {logprob:.2f}", style="bold" if wins else "dim")
+            nodes[ids] = nodes[ids[:-1]].add(label)
+    return root
+
+
 def _converse(bundle: TranslatorBundle, search: BeamConfig, options: Options) -> None:
     """Translate what is typed, until an empty line or the end of the input."""
     from trafo.generate.translate import translate
-    from trafo.runtime.console import say, show
 
     say("type a sentence to translate; an empty line exits")
     number = 0

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from trafo.cli.tokenizer.arguments import Paths, Strings, Threads
+from trafo.cli.arguments import OptionalInt, Paths, Strings
+from trafo.config import load
 from trafo.errors import require_at_least
+from trafo.runtime.console import show
 
 if TYPE_CHECKING:
     from trafo.train.config import TrainConfig
@@ -31,7 +33,7 @@ class Options:
     """sentence pairs to train on, if the config does not name any"""
     steps: int = 12
     """training steps of each run"""
-    threads: Threads = None
+    threads: OptionalInt = None
     """CPU threads, the same number in all runs; None: that of the config, or 1"""
     kills: int = 2
     """number of times the second run is killed"""
@@ -54,7 +56,6 @@ def run(options: Options) -> int:
 
 def _config(options: Options) -> TrainConfig:
     from trafo.checkpoint.locate import RUN_CONFIG
-    from trafo.config import load
     from trafo.train.config import TrainConfig
 
     path = options.config
@@ -65,8 +66,6 @@ def _config(options: Options) -> TrainConfig:
 
 
 def _tell(verdict: Verdict) -> None:
-    from trafo.runtime.console import show
-
     killed = ", ".join(str(step) for step in verdict.killed_at) or "none: it was too quick"
     show(f"steps     {verdict.steps}; one run uninterrupted, one killed after step {killed}")
     show(f"compared  {verdict.tensors} tensors: weights, optimizer state, random generator")

@@ -42,8 +42,8 @@ def with_values(instance: D, values: Mapping[str, Any], where: str) -> D:
     """The same config with some values changed; `where` names their source in errors."""
     from trafo.config.yaml_file import draft
 
-    merged = _over(_plain(instance), _plain(dict(values)))
-    return _checked(draft(type(instance), merged, where))
+    changed = merged(_plain(instance), _plain(dict(values)))
+    return _checked(draft(type(instance), changed, where))
 
 
 def _checked(unchecked: D) -> D:
@@ -59,12 +59,24 @@ def _checked(unchecked: D) -> D:
     return type(unchecked)(**parts)
 
 
-def _over(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+def merged(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Both trees of dictionaries; where they meet, `values` wins."""
     both = {name for name in base.keys() & values.keys() if isinstance(base[name], dict)}
     below = {
-        name: _over(base[name], values[name]) for name in both if isinstance(values[name], dict)
+        name: merged(base[name], values[name]) for name in both if isinstance(values[name], dict)
     }
     return base | values | below
+
+
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"model.d_ff": 8}` as `{"model": {"d_ff": 8}}`."""
+    tree: dict[str, Any] = {}
+    for key, value in settings.items():
+        value = nested(value) if isinstance(value, Mapping) else value
+        for name in reversed(str(key).split(".")):
+            value = {name: value}
+        tree = merged(tree, value)
+    return tree
 
 
 def to_yaml(instance: DataclassInstance) -> str:

@@ -78,11 +78,11 @@ class PairTokenizer:
         return end_id(self.target)
 
     def encode_source(self, sentences: Sequence[str]) -> Sentences:
-        """Each with the end token after it."""
+        """Each sentence, with the end token after it."""
         return self._encode(self.source, sentences)
 
     def encode_target(self, sentences: Sequence[str]) -> Sentences:
-        """Each with the end token after it."""
+        """Each sentence, with the end token after it."""
         return self._encode(self.target, sentences)
 
     def decode_target(self, ids: Sequence[int]) -> str:
@@ -118,12 +118,9 @@ class PairTokenizer:
     def _encode(self, tokenizer: Tokenizer, sentences: Sequence[str]) -> Sentences:
         require_lists(sentences=sentences)
         end = end_id(tokenizer)
-        texts = [self._prepared(sentence) for sentence in sentences]
+        texts = [prepared(sentence, lowercase=self.lowercase) for sentence in sentences]
         found = tokenizer.encode_batch(texts, special="ignore")
         return Sentences.of([[*ids, end] for ids in found])
-
-    def _prepared(self, sentence: str) -> str:
-        return prepared(sentence, lowercase=self.lowercase)
 
 
 def prepared(sentence: str, *, lowercase: bool) -> str:

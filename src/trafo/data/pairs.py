@@ -1,6 +1,6 @@
 """Files of sentence pairs -> pairs of sentences, each with the place it came from.
 
-Three formats, told apart by the end of the file's name (before .gz or .zst):
+Three formats, recognized by the suffix of the file (before .gz or .zst):
 
 - two plain files, aligned line by line: train.en train.de
 - .tsv: source, tab, target
@@ -10,7 +10,6 @@ Three formats, told apart by the end of the file's name (before .gz or .zst):
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,19 +37,15 @@ class Pair(NamedTuple):
         return f"{self.file} line {self.line:,}"
 
 
-@dataclass(frozen=True)
-class Fields:
-    """The fields of JSON lines that hold the two sides."""
-
-    source: str = "source"
-    target: str = "target"
-
-
 def read_pairs(
-    files: Sequence[str | Path], fields: Fields | None = None, errors: Errors = "strict"
+    files: Sequence[str | Path],
+    fields: tuple[str, str] = ("source", "target"),
+    errors: Errors = "strict",
 ) -> list[Pair]:
-    """All pairs of all files, in order. Lines that are empty on both sides are left out."""
-    fields = fields or Fields()
+    """All pairs of all files, in order. Lines that are empty on both sides are left out.
+
+    `fields` of JSON lines hold the two sides.
+    """
     pairs = [pair for group in grouped_files(files) for pair in _read(group, fields, errors)]
     found = [pair for pair in pairs if _has_text(pair)]
     if not found:
@@ -82,7 +77,7 @@ def _format(path: Path) -> str:
     return name.suffix.lower() if name.suffix.lower() in (".tsv", ".jsonl") else ""
 
 
-def _read(group: Sequence[Path], fields: Fields, errors: Errors) -> Iterator[Pair]:
+def _read(group: Sequence[Path], fields: tuple[str, str], errors: Errors) -> Iterator[Pair]:
     if len(group) == 2:
         yield from _aligned(group[0], group[1], errors)
         return
@@ -111,7 +106,7 @@ def _aligned(one: Path, other: Path, errors: Errors) -> Iterator[Pair]:
         yield pair
 
 
-def _split_tabs(line: str, fields: Fields, path: Path, number: int) -> tuple[str, str]:
+def _split_tabs(line: str, fields: tuple[str, str], path: Path, number: int) -> tuple[str, str]:
     columns = line.split("\t")
     if len(columns) != 2:
         what = f"line {number:,} has {len(columns)} columns"
@@ -119,15 +114,14 @@ def _split_tabs(line: str, fields: Fields, path: Path, number: int) -> tuple[str
     return columns[0], columns[1]
 
 
-def _split_json(line: str, fields: Fields, path: Path, number: int) -> tuple[str, str]:
+def _split_json(line: str, fields: tuple[str, str], path: Path, number: int) -> tuple[str, str]:
     try:
         record = parse_json(line)
-        source, target = record[fields.source], record[fields.target]
+        source, target = (record[field] for field in fields)
     except ValueError:
         raise InputError(f"line {number:,} is not JSON", where=str(path)) from None
     except (KeyError, TypeError):
-        names = f"{fields.source!r} and {fields.target!r}"
-        what = f"line {number:,} has no fields {names}"
+        what = f"line {number:,} has no fields {fields[0]!r} and {fields[1]!r}"
         raise InputError(what, where=str(path), hint="name the fields of the two sides") from None
     if not (isinstance(source, str) and isinstance(target, str)):
         raise InputError(f"line {number:,}: a side is not a string", where=str(path))

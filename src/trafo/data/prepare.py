@@ -87,8 +87,8 @@ def prepare(
 ) -> Dataset:
     """Train a tokenizer of `vocab_size` and encode the text, unless that is done already.
 
-    Without texts for `validation`, the end of the text is held out. With `read_only` all must be
-    done already, by another process.
+    Without texts for `validation`, the end of the text is held out. With `read_only`, another
+    process must have done all of it.
     """
     cache = Cache(config.cache, read_only)
     if config.tokens is not None:
@@ -138,9 +138,9 @@ class Cache:
     read_only: bool = False
 
     def get(self, last_file: str, read: Callable[[], T], make: Callable[[], T]) -> T:
-        """What is there; made if it is not finished, made again (with a message) if damaged.
+        """Read what is cached; make it if it is missing, and again (with a message) if damaged.
 
-        It is finished when the file that is written last is there.
+        It is complete when the file that is written last exists.
         """
         last = self.folder / last_file
         if self.read_only:
@@ -158,6 +158,18 @@ class Cache:
         remove_leftovers_in(self.folder, untouched_for=ABANDONED)
         return make()
 
+    def tokenizer(self, settings: list[object], train: Callable[[], Tokenizer]) -> Tokenizer:
+        """The tokenizer that `train` makes from what `settings` say."""
+        key = hashlib.blake2b(json.dumps(settings).encode(), digest_size=8).hexdigest()
+        folder = self.folder / f"tokenizer-{key}"
+
+        def make() -> Tokenizer:
+            tokenizer = train()
+            tokenizer.save(folder)
+            return tokenizer
+
+        return self.get(f"{folder.name}/trafo.json", lambda: Tokenizer.load(folder), make)
+
     def verified(self, tokens: TokenFile) -> TokenFile:
         """Check it once, in the process that may make it again."""
         return tokens if self.read_only else tokens.verified()
@@ -168,17 +180,12 @@ def _tokenizer(
 ) -> Tokenizer:
     if config.tokenizer is not None:
         return Tokenizer.load(config.tokenizer)
-    settings = json.dumps([content, vocab_size, config.pattern, END_OF_TEXT])
-    key = hashlib.blake2b(settings.encode(), digest_size=8).hexdigest()
-    folder = cache.folder / f"tokenizer-{key}"
 
-    def make() -> Tokenizer:
+    def train() -> Tokenizer:
         training = train_tokenizer(inputs, vocab_size, [END_OF_TEXT], pattern=config.pattern)
-        tokenizer = Tokenizer.from_spec(training.spec)
-        tokenizer.save(folder)
-        return tokenizer
+        return Tokenizer.from_spec(training.spec)
 
-    return cache.get(f"{folder.name}/trafo.json", lambda: Tokenizer.load(folder), make)
+    return cache.tokenizer([content, vocab_size, config.pattern, END_OF_TEXT], train)
 
 
 def _encode(tokenizer: Tokenizer, inputs: Inputs, content: str, cache: Cache) -> TokenArray:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trafo.data.pair_batches import EncodedPairs
 from trafo.data.pair_tokenizer import PairTokenizer, check_tokenizer, train_on_sentences
-from trafo.data.pairs import Fields, Pair, read_pairs
+from trafo.data.pairs import Pair, read_pairs
 from trafo.data.prepare import Cache, DataConfig
 from trafo.errors import InputError, require, require_at_least
 from trafo.runtime.console import say
@@ -44,9 +44,9 @@ class TranslationConfig:
         require_at_least(2, **sizes)
 
     @property
-    def fields(self) -> Fields:
+    def fields(self) -> tuple[str, str]:
         """The names of both fields."""
-        return Fields(self.source_field, self.target_field)
+        return self.source_field, self.target_field
 
 
 @dataclass(frozen=True)
@@ -108,18 +108,9 @@ def _tokenizers(
         return PairTokenizer(given, given, config.lowercase)
 
     def made(side: str, texts: Sequence[Sequence[str]], vocab_size: int) -> Tokenizer:
-        settings = [content, side, vocab_size, data.pattern, config.lowercase]
-        key = hashlib.blake2b(json.dumps(settings).encode(), digest_size=8).hexdigest()
-        folder = cache.folder / f"tokenizer-{key}"
-
-        def make() -> Tokenizer:
-            new = train_on_sentences(
-                texts, vocab_size, pattern=data.pattern, lowercase=config.lowercase
-            )
-            new.save(folder)
-            return new
-
-        return cache.get(f"{folder.name}/trafo.json", lambda: Tokenizer.load(folder), make)
+        how: Any = {"pattern": data.pattern, "lowercase": config.lowercase}
+        settings = [content, side, vocab_size, *how.values()]
+        return cache.tokenizer(settings, lambda: train_on_sentences(texts, vocab_size, **how))
 
     if not config.joint:
         source = made("source", [sources], vocab_sizes[0])

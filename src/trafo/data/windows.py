@@ -3,7 +3,7 @@
 A window is `context_length` ids and, shifted by one, the ids that follow them. Which windows make
 up step t is a function of the seed and t alone. So a run can resume at any step without replaying
 the others, and how a batch is split over ranks or accumulation steps changes nothing: row i of
-step t is the same window whoever reads it.
+step t is always the same window.
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ from trafo.errors import InputError, require_lists
 Item = TypeVar("Item", bound=Hashable)
 
 RESAMPLES = 1000
-SEED = 12345
-"""sacreBLEU's, so that p-values are equal"""
+_SEED = 12345  # sacreBLEU's, so that p-values are equal
 
 
 class Metric(Protocol):
@@ -87,15 +86,13 @@ def paired_bootstrap(
     ours: Sequence[str],
     theirs: Sequence[str],
     references: Sequence[Sequence[str]],
-    *,
     resamples: int = RESAMPLES,
-    seed: int = SEED,
 ) -> Comparison:
     """Score both systems on the same resampled corpora, sentences drawn with replacement."""
     both = [corpus_statistics(metric, system, references) for system in (ours, theirs)]
     first, second = (metric.score(statistics.sum(axis=0).tolist()) for statistics in both)
     sampled = np.empty((2, resamples))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(_SEED)
     for sample in range(resamples):
         drawn = rng.integers(len(ours), size=len(ours))
         times = np.bincount(drawn, minlength=len(ours))

@@ -10,21 +10,22 @@ import json
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
 from trafo.config import to_yaml
 from trafo.data.prepare import DataConfig
-from trafo.errors import StorageError, TrafoError
+from trafo.errors import StorageError
+from trafo.experiment.live import Watch
 from trafo.experiment.plan import PlannedRun
 from trafo.experiment.program import LocalProgram, LostProgramError, Program
 from trafo.experiment.result import read_result
 from trafo.experiment.spec import Problems
 from trafo.runtime.console import say
+from trafo.runtime.signals import handling
 from trafo.train.build import make_task
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import ranks
@@ -33,16 +34,6 @@ from trafo.train.tasks.language import LanguageModelling, check_fit
 
 _LOOK_EVERY = 0.2
 _PAUSE_AFTER_LOSS = 2.0  # seconds, for what is left of a program to notice and save
-
-
-class Display(Protocol):
-    """Shows how far the runs are."""
-
-    def update(self, active: Sequence[PlannedRun]) -> None:
-        """Called a few times a second, with the runs in progress."""
-
-    def ended(self, run: PlannedRun, problem: str | None) -> None:
-        """A run has ended, with its result or with a problem."""
 
 
 class Worker:
@@ -55,7 +46,8 @@ class Worker:
     def start(self, run: PlannedRun, pause_at: int | None) -> None:
         """Begin a run, or resume it."""
         self.run = run
-        self.program.send(json.dumps({"config": to_yaml(run.config), "pause_at": pause_at}))
+        task = {"config": asdict(run.config), "pause_at": pause_at}
+        self.program.send(json.dumps(task, default=str))
 
     def ended(self) -> str | None:
         """How the run has ended: "" if well, else what went wrong; None while it is in progress."""
@@ -77,7 +69,7 @@ class Executor:
 
     jobs: int
     threads: int
-    display: Display
+    display: Watch
     start_program: Callable[[int], Program] = LocalProgram
     """from the number of threads to a program that trains runs"""
     problems: list[str] = field(default_factory=list)
@@ -86,7 +78,7 @@ class Executor:
         """Train those that are not done; with `pause_at`, up to a step."""
         waiting = deque(run for run in runs if read_result(run.folder) is None)
         workers: list[Worker] = []
-        with _interruptible():
+        with handling(_interrupt, signal.SIGTERM):
             try:
                 while waiting or workers:
                     while waiting and len(workers) < self.jobs:
@@ -132,22 +124,9 @@ class Executor:
         return True
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
+def _interrupt(number: int, frame: object) -> None:
     """SIGTERM, too, is a KeyboardInterrupt: the runs are stopped on the way out."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not in the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    raise KeyboardInterrupt
 
 
 def prepare_data(runs: Sequence[PlannedRun]) -> None:
@@ -187,8 +166,7 @@ def refuse_other_runs(runs: Sequence[PlannedRun]) -> None:
 
 
 def _refuse_other(run: PlannedRun, had: dict[str, Any]) -> None:
-    wanted = yaml.safe_load(to_yaml(run.config))
-    key = _first_difference(had, wanted)
+    key = _first_difference(had, yaml.safe_load(to_yaml(run.config)))
     if key is not None:
         raise StorageError(
             f"was begun with another {key}",
@@ -209,9 +187,3 @@ def _first_difference(had: dict[str, Any], wanted: dict[str, Any], prefix: str =
         elif had[name] != value:
             return key
     return None
-
-
-def raise_problems(problems: list[str]) -> None:
-    """One error with a line for each run that failed."""
-    if problems:
-        raise TrafoError("\n".join([f"{len(problems)} of the runs failed:", *problems]))

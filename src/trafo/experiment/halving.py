@@ -23,7 +23,7 @@ def make_with_halving(executor: Executor, runs: Sequence[PlannedRun], halving: H
     going = list(runs)
     for share in halving.at:
         rungs = {run.name: rung(run, share) for run in going}
-        executor.make([run for run in going if not _has_reached(run, rungs[run.name])], rungs)
+        executor.make([run for run in going if _last_step(run) < rungs[run.name]], rungs)
         if executor.problems:
             return  # without all losses nothing can be decided
         losses = {run.name: _loss_at(run, rungs[run.name]) for run in going}
@@ -55,8 +55,8 @@ def survivors(runs: Sequence[PlannedRun], losses: dict[str, float], keep: float)
     return kept | set(first[:1])
 
 
-def _has_reached(run: PlannedRun, step: int) -> bool:
-    return any(record["step"] >= step for record in Run(run.folder).metrics)
+def _last_step(run: PlannedRun) -> int:
+    return max((record["step"] for record in Run(run.folder).metrics), default=0)
 
 
 def _loss_at(run: PlannedRun, step: int) -> float:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trafo.experiment.plan import PlannedRun
+from rich.console import Group
+from rich.live import Live
+
+from trafo.account import training_flops
+from trafo.experiment.plan import PlannedRun, tokens_per_step
 from trafo.experiment.result import read_result
 from trafo.runtime.console import messages, say
 from trafo.runtime.json_text import parse_json
-from trafo.runtime.sizes import format_duration
+from trafo.runtime.sizes import format_duration, parse_duration
 from trafo.runtime.tables import plain_table
+from trafo.train.config import TrainConfig
 from trafo.train.run import Run
-
-if TYPE_CHECKING:
-    from rich.console import Group
-    from rich.live import Live
 
 _TAIL = 4096  # bytes of metrics.jsonl that hold the last records
 _MOST_ENDED = 8  # rows
@@ -27,13 +28,9 @@ _MOST_ENDED = 8  # rows
 class Watch:
     """Counts the work of all runs, done and left, and shows the runs themselves."""
 
-    def __init__(
-        self, runs: Sequence[PlannedRun], work: Mapping[str, float], *, quiet: bool
-    ) -> None:
-        """`work` is what each run takes, in any unit."""
+    def __init__(self, runs: Sequence[PlannedRun]) -> None:
         self._runs = {run.name: run for run in runs}
-        self._work = work
-        self._quiet = quiet
+        self._work = {run.name: _work(run.config) for run in runs}
         self._live: Live | None = None
         self._active: Sequence[PlannedRun] = ()
         self._done = {run.name for run in runs if read_result(run.folder) is not None}
@@ -46,11 +43,9 @@ class Watch:
         """Show it while the block runs."""
         if self._done:
             say(f"{len(self._done)} of {len(self._runs)} runs are done already")
-        if self._quiet or not messages().is_terminal:
+        if not messages().is_terminal:
             yield
             return
-        from rich.live import Live
-
         with Live(console=messages(), refresh_per_second=4, transient=True) as self._live:
             yield
         self._live = None
@@ -68,7 +63,7 @@ class Watch:
             self._done.add(run.name)
         what = problem or _outcome(run)
         self._ended.append((run.name, what))
-        if self._live is None and not self._quiet:
+        if self._live is None:
             say(f"{run.name}: {what}; {self._summary()}")
 
     def _summary(self) -> str:
@@ -89,8 +84,6 @@ class Watch:
         return finished + sum(self._work[run.name] * _share(run) for run in self._active)
 
     def _table(self) -> Group:
-        from rich.console import Group
-
         table = plain_table("lrrl", ("arm", "seed", "step", "loss"))
         for name, what in self._ended:
             run = self._runs[name]
@@ -116,10 +109,18 @@ def last_record(run: PlannedRun) -> dict[str, Any]:
     return {}
 
 
+def _work(config: TrainConfig) -> float:
+    """Work of a run, relative to the others."""
+    if config.budget is not None:
+        return parse_duration(config.budget)
+    per_token = 1.0
+    if not config.translates:
+        per_token = training_flops(config.language_model, config.seq) / config.seq
+    return config.steps * tokens_per_step(config) * per_token
+
+
 def _share(run: PlannedRun) -> float:
     """How far a run is, from 0 to 1."""
-    from trafo.runtime.sizes import parse_duration
-
     last = last_record(run)
     if run.config.budget is not None:
         return float(min(1.0, last.get("seconds", 0.0) / parse_duration(run.config.budget)))

@@ -12,9 +12,9 @@ from typing import Any
 
 from trafo.account import Workload, account, training_flops
 from trafo.config import with_values
+from trafo.config.load import merged, nested
 from trafo.errors import require
 from trafo.experiment.spec import Arm, Experiment, Problems
-from trafo.experiment.tree import merged, nested
 from trafo.runtime.progress import progress
 from trafo.train.config import TrainConfig
 from trafo.train.start import resolved
@@ -169,7 +169,7 @@ def matched(
     unit = 2 * getattr(config.model_config, "num_heads", 1) if name == "d_model" else 1
 
     def at(units: int) -> TrainConfig:
-        # Not a number of any field: `replace` cannot know the types.
+        # Any: the name of the field is not known to the type checker.
         change: Any = {name: units * unit}
         model: Any = dataclasses.replace(config.model_config, **change)
         parts: Any = {branch: model}

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from trafo.account.passes import train_step
+from trafo.account.workload import train_step
 from trafo.experiment.plan import PlannedRun, tokens_per_step
 from trafo.fast import accelerate
 from trafo.models import build_model

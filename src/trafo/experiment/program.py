@@ -38,7 +38,7 @@ class Program(Protocol):
 
 
 def environment(threads: int) -> dict[str, str]:
-    """What keeps the threads of several runs from fighting for cores."""
+    """Environment variables that limit a run to its own threads."""
     return dict.fromkeys(_THREADS, str(threads))
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trafo.errors import InputError
+from trafo.experiment.statistics import LEVEL
 from trafo.runtime.progress import progress
 
 Numbers = NDArray[np.float64]
@@ -115,14 +116,14 @@ def _solve(
     return errors, solutions
 
 
-def bootstrap(observations: Sequence[Observation], resamples: int, seed: int = 0) -> list[Law]:
+def bootstrap(observations: Sequence[Observation], resamples: int) -> list[Law]:
     """Laws fitted to runs drawn with replacement: their spread says how sure the law is."""
-    chance = np.random.default_rng(seed)
-    table = list(observations)
+    chance = np.random.default_rng(0)
     laws: list[Law] = []
     with progress("bootstrap", total=resamples, unit="fits") as bar:
         while len(laws) < resamples:
-            drawn = [table[i] for i in chance.integers(len(table), size=len(table))]
+            rows = chance.integers(len(observations), size=len(observations))
+            drawn = [observations[row] for row in rows]
             if min(len({row[i] for row in drawn}) for i in (0, 1)) < 2:
                 continue  # no law follows from one size, or one length
             laws.append(fit(drawn))
@@ -130,7 +131,7 @@ def bootstrap(observations: Sequence[Observation], resamples: int, seed: int = 0
     return laws
 
 
-def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+def interval(values: Sequence[float]) -> tuple[float, float]:
     """The percentiles that hold the middle 95 %."""
-    low, high = np.quantile(np.array(values), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(np.array(values), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)

@@ -23,10 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from trafo.config import with_values
+from trafo.config.load import nested
+from trafo.config.yaml_file import read_yaml
 from trafo.errors import ConfigError, TrafoError, did_you_mean, require, require_at_least
-from trafo.experiment.tree import Tree, nested
 from trafo.train.config import TrainConfig
 
+Tree = dict[str, Any]
 Sweep = dict[str, tuple[Any, ...]]
 
 EQUAL = ("steps", "tokens", "flops", "wall-clock")
@@ -118,8 +120,6 @@ class Problems:
 
 def read_experiment(path: str | Path, text: tuple[str, ...] = ()) -> Experiment:
     """The experiment of a file; `text` replaces what it says to train on."""
-    from trafo.config.yaml_file import read_yaml
-
     path = Path(path)
     return make_experiment(read_yaml(path), path.stem, text, where=str(path), folder=path.parent)
 
@@ -172,8 +172,6 @@ def _unknown_keys(asked: Mapping[str, Any], where: str) -> Iterator[str]:
 
 
 def _base(asked: Mapping[str, Any], text: tuple[str, ...], where: str, folder: Path) -> TrainConfig:
-    from trafo.config.yaml_file import read_yaml
-
     config = TrainConfig()
     if "config" in asked:
         recipe = folder / str(asked["config"])

@@ -3,41 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from trafo.errors import require
-from trafo.experiment.execute import Executor, prepare_data, raise_problems, refuse_other_runs
+from trafo.errors import TrafoError, require
+from trafo.experiment.execute import Executor, prepare_data, refuse_other_runs
+from trafo.experiment.extrapolate import Extrapolation, finished
 from trafo.experiment.halving import make_with_halving
 from trafo.experiment.live import Watch
-from trafo.experiment.plan import PlannedRun, plan_runs, tokens_per_step
+from trafo.experiment.plan import PlannedRun, plan_runs
 from trafo.experiment.program import LocalProgram, Program, programs_on
 from trafo.experiment.report.content import Block
+from trafo.experiment.report.write import write_report
 from trafo.experiment.result import read_result
 from trafo.experiment.spec import Experiment, Halving
 from trafo.experiment.summary import Summary, records, summarize
 from trafo.runtime.atomic import storage_errors
-from trafo.runtime.lock import lock
+from trafo.runtime.lock import LOCK, locked
 from trafo.runtime.memory import available_memory
-from trafo.runtime.sizes import format_size, parse_duration
+from trafo.runtime.sizes import format_size
 from trafo.train.config import TrainConfig
 from trafo.train.fit_memory import needed_bytes
 from trafo.train.machine import default_device
 
-_LOCK = ".lock"
 _PROGRAM = 400_000_000  # bytes that Python and torch take in every process
-
-
-@dataclass(frozen=True)
-class Asked:
-    """How and where to run; None: one run per core, the cores divided among them, this machine."""
-
-    jobs: int | None = None
-    threads: int | None = None
-    on: str | None = None
 
 
 @dataclass(frozen=True)
@@ -53,8 +45,8 @@ def share_machine(
 ) -> Share:
     """One run per core, unless memory is short or there is a GPU.
 
-    Independent runs never wait for each other, threads of one run do at every product. Threads of
-    one run must not wait for those of another: each has its own cores.
+    Independent runs never wait for each other; the threads of one run do at every product, so each
+    run has its own cores.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     cores = cores or 1
@@ -71,7 +63,7 @@ def share_cluster(
 ) -> Share:
     """One run per CPU of the cluster, unless the number of runs at a time was asked for.
 
-    Asked for fewer, each has as many threads as the CPUs allow; a node must have so many.
+    With fewer runs, each gets as many threads as the CPUs allow, all on one node.
     """
     if jobs is None:
         return Share(min(max(1, cpus // (threads or 1)), len(runs)), threads or 1)
@@ -83,14 +75,11 @@ def _that_fit(configs: Sequence[TrainConfig]) -> int:
     free = available_memory()
     if free is None:
         return len(configs)
-    peak, config = max(((needed_bytes(c), c) for c in _distinct(configs)), key=lambda pair: pair[0])
+    distinct = dict.fromkeys(replace(config, seed=0, out=None) for config in configs)
+    peak, config = max(((needed_bytes(c), c) for c in distinct), key=lambda pair: pair[0])
     what = f"a run needs {format_size(peak + _PROGRAM)} of memory, {format_size(free)} are free"
     require(peak + _PROGRAM <= free, what, f"its batch_size is {config.batch_size}")
     return max(1, int(free / (peak + _PROGRAM)))
-
-
-def _distinct(configs: Sequence[TrainConfig]) -> list[TrainConfig]:
-    return list(dict.fromkeys(replace(config, seed=0, out=None) for config in configs))
 
 
 def pinned(runs: Sequence[PlannedRun], threads: int) -> list[PlannedRun]:
@@ -103,47 +92,32 @@ def pinned(runs: Sequence[PlannedRun], threads: int) -> list[PlannedRun]:
     return [replace(run, config=pin(run.config)) for run in runs]
 
 
-def make_runs(
-    experiment: Experiment,
-    folder: Path,
-    jobs: int | None = None,
-    *,
-    threads: int | None = None,
-    on: str | None = None,
-    quiet: bool = False,
-) -> list[PlannedRun]:
-    """Train all runs of the experiment that are not done yet; returns all of them."""
-    runs = plan_runs(experiment, folder)
-    refuse_other_runs(runs)
-    prepare_data(runs)
-    with _held(folder):
-        return _make(runs, experiment.halving, Asked(jobs, threads, on), folder, quiet=quiet)
-
-
 def _make(
     runs: Sequence[PlannedRun],
     halving: Halving | None,
-    asked: Asked,
     folder: Path,
-    *,
-    quiet: bool,
+    jobs: int | None,
+    threads: int | None,
+    on: str | None,
 ) -> list[PlannedRun]:
+    """Train those that are not done; returns all of them, with their threads."""
     start_program: Callable[[int], Program] = LocalProgram
     with ExitStack() as stack:
-        if asked.on is None:
-            share = share_machine(runs, asked.jobs, asked.threads)
+        if on is None:
+            share = share_machine(runs, jobs, threads)
         else:
-            cpus, start_program = stack.enter_context(programs_on(asked.on, folder / _LOCK))
-            share = share_cluster(runs, cpus, asked.jobs, asked.threads)
+            cpus, start_program = stack.enter_context(programs_on(on, folder / LOCK))
+            share = share_cluster(runs, cpus, jobs, threads)
         runs = pinned(runs, share.threads)
-        watch = Watch(runs, {run.name: _work(run.config) for run in runs}, quiet=quiet)
+        watch = Watch(runs)
         executor = Executor(share.jobs, share.threads, watch, start_program)
         stack.enter_context(watch.shown())
         if halving is None:
             executor.make(runs)
         else:
             make_with_halving(executor, runs, halving)
-    raise_problems(executor.problems)
+    if problems := executor.problems:
+        raise TrafoError("\n".join([f"{len(problems)} of the runs failed:", *problems]))
     return runs
 
 
@@ -173,45 +147,26 @@ def run_experiment(
     *,
     threads: int | None = None,
     on: str | None = None,
-    quiet: bool = False,
 ) -> Findings:
-    """Train the runs that are not done yet, here or `on` a cluster, and write the report."""
-    from trafo.experiment.extrapolate import Extrapolation, finished
-    from trafo.experiment.report.write import write_report
+    """Train the runs that are not done yet, here or `on` a cluster, and write the report.
 
-    runs = make_runs(experiment, folder, jobs, threads=threads, on=on, quiet=quiet)
-    summary = summarize(experiment, runs)
-    blocks: list[Block] = []
-    if experiment.scaling is not None:
-        law = Extrapolation(experiment.scaling, finished(runs))
-        larger = law.larger(folder)
-        refuse_other_runs([larger])
-        with _held(folder):
-            (larger,) = _make([larger], None, Asked(jobs, threads, on), folder, quiet=quiet)
-        blocks = law.blocks(larger, read_result(larger.folder))
-        runs = [*runs, larger]
-    write_report(summary, runs, folder, blocks)
-    return Findings(folder, runs, summary, blocks)
-
-
-def _work(config: TrainConfig) -> float:
-    """Work of a run, relative to the others."""
-    if config.budget is not None:
-        return parse_duration(config.budget)
-    per_token = 1.0
-    if not config.translates:
-        from trafo.account import training_flops
-
-        per_token = training_flops(config.language_model, config.seq) / config.seq
-    return config.steps * tokens_per_step(config) * per_token
-
-
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Keep other processes from running the same experiment."""
+    None: one run per core, the cores divided among them, on this machine.
+    """
+    runs = plan_runs(experiment, folder)
+    refuse_other_runs(runs)
+    prepare_data(runs)
     with storage_errors(folder, "making the folder"):
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / _LOCK).open("ab")
-    with file:
-        lock(file, folder)
-        yield
+    with locked(folder):
+        runs = _make(runs, experiment.halving, folder, jobs, threads, on)
+        summary = summarize(experiment, runs)
+        blocks: list[Block] = []
+        if experiment.scaling is not None:
+            law = Extrapolation(experiment.scaling, finished(runs))
+            larger = law.larger(folder)
+            refuse_other_runs([larger])
+            (larger,) = _make([larger], None, folder, jobs, threads, on)
+            blocks = law.blocks(larger, read_result(larger.folder))
+            runs = [*runs, larger]
+        write_report(summary, runs, folder, blocks)
+    return Findings(folder, runs, summary, blocks)

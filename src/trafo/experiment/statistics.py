@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 LEVEL = 0.95
+"""share of the cases in which an interval holds the true mean"""
 
 
 @dataclass(frozen=True)
@@ -40,25 +41,22 @@ class Estimate:
         return self.half_width is not None and abs(self.mean) > self.half_width
 
 
-def estimate(values: Sequence[float], level: float = LEVEL) -> Estimate | None:
+def estimate(values: Sequence[float]) -> Estimate | None:
     """The mean of the values; None if there are none."""
     count = len(values)
     if count < 2:
         return Estimate(values[0], None, 1) if values else None
-    quantile = t_quantile((1 + level) / 2, count - 1)
+    quantile = t_quantile((1 + LEVEL) / 2, count - 1)
     return Estimate(fmean(values), quantile * stdev(values) / math.sqrt(count), count)
 
 
-def paired_difference(
-    ours: Mapping[int, float], theirs: Mapping[int, float], level: float = LEVEL
-) -> Estimate | None:
+def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
     """The mean of ours - theirs over the seeds that both have.
 
     Runs of one seed see the same batches: what they share cancels, so that the interval is
     narrower than those of the two means.
     """
-    seeds = [seed for seed in ours if seed in theirs]
-    return estimate([ours[seed] - theirs[seed] for seed in seeds], level)
+    return estimate([ours[seed] - theirs[seed] for seed in ours if seed in theirs])
 
 
 def t_quantile(probability: float, degrees: int) -> float:

@@ -142,7 +142,10 @@ def summarize(experiment: Experiment, runs: Sequence[PlannedRun]) -> Summary:
     for mine in by_cell.values():
         results = {run.seed: read_result(run.folder) for run in mine}
         cells.append(Cell(tuple(mine), {s: r for s, r in results.items() if r is not None}))
-    tokenizers = {(run.config.data, run.config.text, _vocabulary(run)) for run in runs}
+    tokenizers = {
+        (c.data, c.text, None if c.translates else c.language_model.vocab_size)
+        for c in (run.config for run in runs)
+    }
     return Summary(experiment, tuple(cells), "loss" if len(tokenizers) == 1 else "bits_per_byte")
 
 
@@ -186,8 +189,3 @@ def is_number(value: object) -> bool:
 
 def _others(cell: Cell, key: str) -> Point:
     return {name: value for name, value in cell.point.items() if name != key}
-
-
-def _vocabulary(run: PlannedRun) -> object:
-    config = run.config
-    return None if config.translates else config.language_model.vocab_size

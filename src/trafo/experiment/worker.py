@@ -2,9 +2,9 @@
 
     python -m trafo.experiment.worker
 
-Every line of stdin is a task: the config of a run as YAML, and perhaps a step at which to pause;
-every line of stdout says how it ended. Python, torch and the kernels are loaded once for all runs.
-When stdin ends, whoever gave the tasks is gone: the run is saved and the processes end.
+Every line of stdin is a task: the config of a run, and perhaps a step at which to pause; every line
+of stdout says how it ended. Python, torch and the kernels are loaded once for all runs. When stdin
+ends, the process that gave the tasks is gone: the run is saved and the processes end.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import threading
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from trafo.config import load
+from trafo.config import with_values
 from trafo.errors import TrafoError
 from trafo.experiment.plan import tokens_per_step
 from trafo.experiment.result import Result, measured
@@ -142,20 +141,14 @@ def _make_in_child(task: dict[str, Any], writing: int) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        make_run(_read(task["config"]), task.get("pause_at"))
+        config = with_values(TrainConfig(), task["config"], "config")
+        make_run(config, task.get("pause_at"))
     except Exception as error:
         is_ours = isinstance(error, TrafoError)
         said = str(error) if is_ours else f"{type(error).__name__}: {error}"
         os.write(writing, said.encode())
         return 2 if is_ours else 1
     return 0
-
-
-def _read(config: str) -> TrainConfig:
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
-        file.write(config)
-        file.flush()
-        return load(TrainConfig, file.name)
 
 
 def _end_with_parent() -> None:

@@ -2,10 +2,16 @@
 
 import errno
 import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from trafo.errors import StorageError
+from trafo.runtime.atomic import storage_errors
+
+LOCK = ".lock"
+"""the file in a folder by which `locked` keeps it for one process"""
 
 _NO_LOCKS_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # some network file systems
 
@@ -26,3 +32,14 @@ def lock(file: IO[Any], path: Path) -> None:
     except OSError as error:
         if error.errno not in _NO_LOCKS_HERE:
             raise
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder; it must exist."""
+    path = folder / LOCK
+    with storage_errors(path):
+        file = path.open("ab")
+    with file:
+        lock(file, folder)
+        yield

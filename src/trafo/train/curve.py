@@ -23,13 +23,8 @@ _LARGEST = 1e100
 _MOST_WINDOWS = 100
 
 
-def draw_curve(records: Sequence[Record], path: str | Path, title: str) -> None:
-    """The losses of one run; a running mean is drawn over the noisy training loss."""
-    draw_curves({title: records}, path)
-
-
 def draw_curves(runs: Mapping[str, Sequence[Record]], path: str | Path) -> None:
-    """The losses of one run; of several, bits per byte, which compares across vocabularies."""
+    """The losses of one run, by name; of several, bits per byte, which compares vocabularies."""
     from matplotlib.figure import Figure
 
     if not any(_points(records, "train", "step")[0].size for records in runs.values()):
@@ -102,7 +97,7 @@ def _points(
 
 
 def _can_be_drawn(value: float | None) -> bool:
-    """Not for numbers with which Matplotlib cannot compute: no training writes them."""
+    """Whether Matplotlib can draw it: a damaged file may hold any number."""
     return value is not None and not abs(value) > _LARGEST  # NaN is a gap in the curve
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from trafo.checkpoint.bundle import describe_model
 from trafo.checkpoint.store import CheckpointStore
 from trafo.errors import InputError, StorageError
+from trafo.runtime.signals import Interruption, interruptions
 from trafo.runtime.sizes import parse_duration
-from trafo.train.interruption import Interruption, interruptions
 from trafo.train.machine import dtype_of, peak_of
 from trafo.train.metrics import Record
 from trafo.train.plan import Clock, Plan, time_to_train
@@ -232,7 +232,7 @@ class Trainer:
             self.listener.note(f"not saved at step {step}; {saved}, training continues")
 
     def _load_newest(self) -> TrainerState:
-        """Go to the newest sound checkpoint; the config may ask for more steps than it did."""
+        """Load the newest intact checkpoint; the config may ask for more steps than before."""
         checkpoint = self.store.newest()
         _refuse_other_data(checkpoint.state.pop("data", None), self.training.task.fingerprint())
         self.training.restore(checkpoint.snapshot)
@@ -264,7 +264,7 @@ class Trainer:
         """On every rank, if on any."""
         number = self.ranks.largest(int(interruption.signal or 0))
         if number and interruption.signal is None:
-            interruption.note(number, None)
+            interruption.note(number)
         return interruption.signal is not None
 
     def _leave(self, number: signal.Signals) -> None:

@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from trafo.errors import MissingPackageError
 from trafo.runtime.atomic import atomic_write, storage_errors
@@ -76,7 +76,7 @@ def _is_sound(record: object) -> bool:
         return False
     if not all(_is_number(record[name]) for name in _NUMBERS if record.get(name) is not None):
         return False
-    return math.isfinite(record.get("seconds") or 0)  # a loss may be infinite, no time is
+    return math.isfinite(record.get("seconds") or 0)  # a loss may be infinite, a time may not
 
 
 def _is_number(value: object) -> bool:
@@ -84,30 +84,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 63)
 
 
-class Board(Protocol):
-    """A service or program that shows metrics by step."""
-
-    def add(self, record: Record) -> None:
-        """Log one record."""
-
-    def close(self) -> None:
-        """Finish logging."""
-
-
-def open_boards(folder: Path, step: int, config: TrainConfig) -> list[Board]:
-    """The boards that the config asks for; they already have records up to `step`."""
-    boards: list[Board] = []
-    if config.watch.tensorboard:
-        try:
-            boards.append(TensorBoard(folder, step))
-        except ImportError:
-            say("no TensorBoard events: the package tensorboard is not installed")
-    if config.watch.wandb is not None:
-        boards.append(WeightsAndBiases(config.watch.wandb, dataclasses.asdict(config)))
-    return boards
-
-
-class TensorBoard(Board):
+class TensorBoard:
     """Event files in the run's folder."""
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -126,7 +103,7 @@ class TensorBoard(Board):
         self._writer.close()
 
 
-class WeightsAndBiases(Board):
+class WeightsAndBiases:
     """A run in a project at Weights & Biases."""
 
     def __init__(self, project: str, settings: dict[str, Any]) -> None:
@@ -145,6 +122,22 @@ class WeightsAndBiases(Board):
     def close(self) -> None:
         """Finish the run."""
         self._run.finish()
+
+
+Board = TensorBoard | WeightsAndBiases
+
+
+def open_boards(folder: Path, step: int, config: TrainConfig) -> list[Board]:
+    """The boards that the config asks for; they already have records up to `step`."""
+    boards: list[Board] = []
+    if config.watch.tensorboard:
+        try:
+            boards.append(TensorBoard(folder, step))
+        except ImportError:
+            say("no TensorBoard events: the package tensorboard is not installed")
+    if config.watch.wandb is not None:
+        boards.append(WeightsAndBiases(config.watch.wandb, dataclasses.asdict(config)))
+    return boards
 
 
 def _curves(record: Record) -> dict[str, float]:

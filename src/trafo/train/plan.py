@@ -25,9 +25,9 @@ _VALIDATIONS, _SAMPLES, _CHECKPOINTS, _CORRECTIONS = 20, 4, 10, 50
 _VALIDATION_SHARE = 0.015
 _FORWARD_COST = 1 / 3  # of a training step
 _SMOOTHING = 20  # steps
-# What the end takes: the last validation, checkpoint and picture.
+# For the last validation, checkpoint and picture.
 _RESERVE = 0.03
-# What trying steps may take: seconds, a share of the budget, steps.
+# Limits of trying steps: seconds, a share of the budget, steps.
 _LONGEST_TRIAL, _TRIAL_SHARE, _MOST_TRIALS = 10.0, 0.02, 20
 
 
@@ -180,7 +180,7 @@ def time_to_train(budget: str) -> float:
 def try_steps(training: Training, budget: float) -> float:
     """Seconds per step: the median of a few in at most 2 % of the budget, which are then undone."""
     before = _copy(training.snapshot())
-    # Every rank must take as many as the others, whatever its clock says.
+    # Every rank must take the same number of steps, whatever its clock says.
     fewest, most = (3, 3) if training.ranks.world > 1 else (2, _MOST_TRIALS)
     seconds: list[float] = []
     end = perf_counter() + min(_LONGEST_TRIAL, _TRIAL_SHARE * budget)

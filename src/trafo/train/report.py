@@ -15,18 +15,18 @@ from trafo.runtime.console import say
 from trafo.runtime.progress import Bar, progress
 from trafo.runtime.sizes import format_duration, format_rate
 from trafo.train.config import TrainConfig
-from trafo.train.curve import draw_curve
+from trafo.train.curve import draw_curves
 from trafo.train.metrics import Board, MetricsFile, Record, open_boards
 from trafo.train.run import Run, TrainerState
 
 _SMOOTHING = 20  # steps that the usual loss is a mean of
 _SPIKE_NATS = 2.0
-_SECONDS_BETWEEN_CURVES = 60.0  # drawing takes a while, and nobody looks more often
+_SECONDS_BETWEEN_CURVES = 60.0  # drawing takes a while
 _LONGEST_SAMPLE = 200  # characters on the screen
 
 
 class Listener:
-    """Is told what happens in training. This one is silent, for all ranks but the first."""
+    """Receives what happens in training. This one ignores it, for all ranks but the first."""
 
     def listening(
         self, state: TrainerState, seconds_left: float | None
@@ -148,7 +148,7 @@ class Reporter(Listener):
         usual = loss if self._usual_loss is None else self._usual_loss
         if loss > usual + _SPIKE_NATS:
             say(f"step {step}: the loss jumped from about {usual:.2f} to {loss:.2f}")
-            usual = loss  # said once, not at each step of the spike
+            usual = loss  # one message, not one for each step of the spike
         self._usual_loss = usual + (loss - usual) / _SMOOTHING
 
     def _write(self, record: Record) -> None:
@@ -163,7 +163,7 @@ class Reporter(Listener):
         with _said():
             records = self._run.metrics
             if any(record["kind"] == "train" for record in records):
-                draw_curve(records, self._run.curve_file, self._run.path.name)
+                draw_curves({self._run.path.name: records}, self._run.curve_file)
 
     def _close(self) -> None:
         for board in self._boards:
@@ -178,7 +178,7 @@ Listen = Callable[[Run, TrainConfig], Listener]
 
 @contextmanager
 def _said() -> Iterator[None]:
-    """Print storage errors and continue: they are no reason to stop training."""
+    """Print storage errors and continue: they must not stop training."""
     try:
         yield
     except StorageError as error:

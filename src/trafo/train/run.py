@@ -16,8 +16,7 @@ import dataclasses
 import math
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, count
@@ -40,16 +39,16 @@ from trafo.runtime.atomic import (
     remove_leftovers_in,
     storage_errors,
 )
-from trafo.runtime.lock import lock
+from trafo.runtime.lock import LOCK
 from trafo.train.config import TrainConfig
 from trafo.train.metrics import Record, read_metrics
 from trafo.train.plan import Plan
 
 RUNS = Path("runs")
 LATEST = "latest"
-_LOCK, _METRICS, _SAMPLES = ".lock", "metrics.jsonl", "samples.txt"
+_METRICS, _SAMPLES = "metrics.jsonl", "samples.txt"
 _CURVE, _TENSORBOARD = "loss.png", "tensorboard"
-_PARTS = (RUN_CONFIG, TOKENIZER, CHECKPOINTS, _LOCK, _METRICS, _SAMPLES, _CURVE, _TENSORBOARD)
+_PARTS = (RUN_CONFIG, TOKENIZER, CHECKPOINTS, LOCK, _METRICS, _SAMPLES, _CURVE, _TENSORBOARD)
 
 
 @dataclass
@@ -133,10 +132,10 @@ class Run:
         with storage_errors(path, "making the folder"):
             path.parent.mkdir(parents=True, exist_ok=True)
         _tidy(path.parent)
-        if path.is_dir():  # of one that was killed before its config was there
+        if path.is_dir():  # left by a run that was killed before it had a config
             for leftover in path.iterdir():
                 remove(leftover)
-        # There is no instant at which the folder is there without its config.
+        # The folder never exists without its config.
         with atomic_folder(path, marker=RUN_CONFIG, replace=False) as folder:
             cls(folder).write_config(config)
         return run
@@ -148,7 +147,7 @@ class Run:
         if not run.config_file.is_file():
             what = "not a run: no config.yaml in it" if run.path.exists() else "no such run"
             if run.path.is_symlink() and not run.path.exists():
-                what = f"leads to {run.path.readlink()}, which is gone"
+                what = f"is a link to {run.path.readlink()}, which does not exist"
             raise InputError(what, where=str(path), hint="`trafo runs` lists the runs")
         return run
 
@@ -202,18 +201,18 @@ class Run:
 
     def plot(self) -> Picture:
         """The loss curve, which a notebook displays; also saved as the run's `loss.png`."""
-        from trafo.train.curve import draw_curve
+        from trafo.train.curve import draw_curves
 
-        draw_curve(self.metrics, self.curve_file, self.path.name)
+        draw_curves({self.path.name: self.metrics}, self.curve_file)
         return Picture(self.curve_file)
 
     def refuse_links(self) -> None:
-        """Nothing is written through a symbolic link: what it leads to is not part of the run."""
+        """Refuse symbolic links, so that nothing outside of the run is written to."""
         for part in (self.path / name for name in _PARTS):
             for path in (part, *part.rglob("*")):
                 if path.is_symlink():
                     raise InputError(
-                        "is a symbolic link: training would write to where it leads",
+                        "is a symbolic link: training would write to its target",
                         where=str(path),
                         hint="put the file or folder itself there",
                     )
@@ -238,16 +237,6 @@ class Run:
         with atomic_write(self.config_file, "w") as file:
             file.write(to_yaml(config))
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other processes from training in this folder."""
-        path = self.path / _LOCK
-        with storage_errors(path):
-            file = path.open("ab")
-        with file:
-            lock(file, self.path)
-            yield
-
     def remove(self) -> None:
         """Delete a run that never began."""
         shutil.rmtree(self.path, ignore_errors=True)
@@ -262,8 +251,8 @@ class Run:
         folder = folder or self.path.parent
         link = folder / LATEST
         if link.exists() and not link.is_symlink():
-            return  # somebody's own folder
-        # Made beside and renamed, so that there is one at every instant.
+            return  # a folder that the user has made
+        # Renamed over the old link, so that there is one at all times.
         new = link.with_name(f".{LATEST}.{secrets.token_hex(6)}.tmp")
         with storage_errors(link):
             new.symlink_to(self.path.relative_to(folder))
@@ -282,7 +271,7 @@ def _is_free(path: Path) -> bool:
     """Whether a run can begin there: it holds nothing but temporary files of a killed one."""
     if not path.is_dir():
         return not path.exists()
-    return all(inside.name == _LOCK or is_leftover(inside) for inside in path.iterdir())
+    return all(inside.name == LOCK or is_leftover(inside) for inside in path.iterdir())
 
 
 def _tidy(runs: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from trafo.checkpoint.store import CheckpointStore
 from trafo.config import with_values
 from trafo.errors import TrafoError, require
+from trafo.runtime.lock import locked
 from trafo.train.auto.asked import C, settle
 from trafo.train.build import build
 from trafo.train.config import TrainConfig
@@ -25,7 +26,7 @@ from trafo.train.tasks.task import Task
 
 
 def train(config: TrainConfig, listen: Listen = Reporter) -> Run:
-    """Train a model in a new folder; `listen` makes what is told of its progress."""
+    """Train a model in a new folder; `listen` makes its reporter."""
     clock = Clock()
     with ranks() as mine:
         run = _new_run(resolved(config), mine)
@@ -138,7 +139,7 @@ def _fit(trainer: Trainer, opening: str) -> Run:
 
 def _held(run: Run, mine: Ranks) -> AbstractContextManager[None]:
     """Lock the folder for this process while the block runs."""
-    return run.locked() if mine.is_first else nullcontext()
+    return locked(run.path) if mine.is_first else nullcontext()
 
 
 def _new_run(config: TrainConfig, mine: Ranks) -> Run:
@@ -149,30 +150,21 @@ def _new_run(config: TrainConfig, mine: Ranks) -> Run:
 
 def resolved(config: TrainConfig) -> TrainConfig:
     """With absolute paths and the precision of this machine, so that it can be resumed anywhere."""
-    machine = dataclasses.replace(config.machine, dtype=dtype_of(config.machine))
-    return dataclasses.replace(_anchored(config), machine=machine)
 
+    def absolute(texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(Path(text).absolute()) for text in texts)
 
-def _anchored(config: TrainConfig) -> TrainConfig:
-    """The config with absolute paths."""
     data = config.data
-
-    def whole(path: Path | None) -> Path | None:
-        return None if path is None else path.resolve()
-
-    def texts(given: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(str(Path(text).absolute()) for text in given)
-
-    anchored = dataclasses.replace(
-        data,
-        tokens=whole(data.tokens),
-        tokenizer=whole(data.tokenizer),
-        cache=data.cache.resolve(),
-    )
     return dataclasses.replace(
         config,
-        text=texts(config.text),
-        pairs=texts(config.pairs),
-        validation=texts(config.validation),
-        data=anchored,
+        text=absolute(config.text),
+        pairs=absolute(config.pairs),
+        validation=absolute(config.validation),
+        data=dataclasses.replace(
+            data,
+            tokens=data.tokens and data.tokens.resolve(),
+            tokenizer=data.tokenizer and data.tokenizer.resolve(),
+            cache=data.cache.resolve(),
+        ),
+        machine=dataclasses.replace(config.machine, dtype=dtype_of(config.machine)),
     )

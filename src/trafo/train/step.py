@@ -40,7 +40,7 @@ class StepResult:
     num_targets: int
     """target tokens of the whole batch"""
     batch: int
-    """CRC-32 of what this rank has seen of it: tells one batch from another"""
+    """CRC-32 of this rank's part of it, to compare batches"""
     norms: dict[str, float] = field(default_factory=dict)
     """`weight_norm/...`, `gradient_norm/...`, `activation_rms/...`, if they were asked for"""
 
@@ -88,7 +88,7 @@ class Training:
             return self._step(step, seed, rate_factor, norms)
 
     def _step(self, step: int, seed: int, rate_factor: float, norms: bool) -> StepResult:
-        # All randomness of a step follows from its number: whoever begins here goes the same way.
+        # All randomness of a step follows from its number, so a resumed run draws the same.
         torch.manual_seed(_mixed(seed, step, self.ranks.rank))
         self._norms.is_on = norms
         loss, num_targets, check_sum = self._backward(step, seed)

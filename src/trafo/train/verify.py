@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from trafo.checkpoint.store import Checkpoint, CheckpointStore
 from trafo.config import to_yaml
 from trafo.errors import TrafoError
@@ -188,9 +190,7 @@ def _differences(kind: str, ours: dict[str, Any], theirs: dict[str, Any]) -> Ite
     for name in sorted(ours.keys() | theirs.keys()):
         if name not in ours or name not in theirs:
             yield f"{kind} {name} is missing in one run"
-        elif not _are_equal(ours[name], theirs[name]):
+            continue
+        one, other = ours[name], theirs[name]
+        if not (one.equal(other) if isinstance(one, Tensor) else one == other):
             yield f"{kind} {name}"
-
-
-def _are_equal(one: Any, other: Any) -> bool:
-    return bool(one.equal(other) if hasattr(one, "equal") else one == other)

@@ -3,9 +3,13 @@
 import re
 from itertools import pairwise
 
-from trafo.cli.tokenizer.coloured import barred_tokens, coloured_tokens
-from trafo.cli.tokenizer.comparison_tables import change, comparison_tables
-from trafo.cli.tokenizer.report_tables import report_tables
+from trafo.cli.tokenizer.report_tables import (
+    barred_tokens,
+    change,
+    coloured_tokens,
+    comparison_tables,
+    report_tables,
+)
 from trafo.runtime.console import results, show
 from trafo.runtime.tables import percent
 from trafo.tokenizer.report import measure

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trafo.checkpoint.convert.fill import fill, refuse_unknown
+from trafo.checkpoint.convert.weights import fill, require_names
 from trafo.errors import FormatError
 from trafo.models import EncoderDecoder, EncoderDecoderConfig
 
@@ -58,10 +58,9 @@ def load_ctranslate2(path: str | Path, *, context_length: int = 512) -> EncoderD
     if kind not in _NUM_HEADS:
         known = " and ".join(_NUM_HEADS)
         raise FormatError(f"a model of the kind {kind}", where=str(path), hint=f"known: {known}")
-    weights: dict[str, Tensor] = {}
-    for name, tensor in variables.items():
-        weights |= _renamed(name, tensor)
-    refuse_unknown(variables, [name for name in variables if _renamed(name, variables[name])])
+    renamed = {name: _renamed(name, tensor) for name, tensor in variables.items()}
+    require_names(variables, [name for name, ours in renamed.items() if ours])
+    weights = {ours: tensor for each in renamed.values() for ours, tensor in each.items()}
     config = _config(variables, _NUM_HEADS[kind], context_length)
     model = cast(EncoderDecoder, fill(config, weights))
     model.positions.table.copy_(opennmt_positions(context_length, config.d_model))

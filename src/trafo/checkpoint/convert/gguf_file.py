@@ -1,8 +1,7 @@
 """GGUF files, which llama.cpp runs: metadata, a tokenizer, tensors; written and read back."""
 
-import shutil
+from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any, Literal
 
@@ -12,13 +11,25 @@ from torch import Tensor
 from trafo.checkpoint.convert.gguf_reader import GGUF, gguf_package
 from trafo.checkpoint.convert.gguf_tensors import architecture_of, from_gguf_state, to_gguf_state
 from trafo.checkpoint.convert.gguf_tokenizer import write_tokenizer
-from trafo.checkpoint.convert.parity import Parity, measure_parity
+from trafo.checkpoint.convert.parity import Parity, save_checked
 from trafo.errors import ConfigError, FormatError
 from trafo.models import GPT2, CausalLM, GPT2Config, TransformerLM, TransformerLMConfig
-from trafo.runtime.atomic import atomic_write
 from trafo.tokenizer.tokenizer import Tokenizer
 
 Dtype = Literal["float32", "float16", "bfloat16"]
+
+_ARCHITECTURES = ("llama", "qwen2", "qwen3", "gpt2")
+_SIZES = {
+    "context_length": "context_length",
+    "d_model": "embedding_length",
+    "num_layers": "block_count",
+    "d_ff": "feed_forward_length",
+    "num_heads": "attention.head_count",
+    "vocab_size": "vocab_size",
+}
+"""our names of the sizes, and theirs below the architecture"""
+# What else a file may say about its architecture without changing what is computed.
+_HARMLESS = (".rope.scaling.finetuned", ".rope.scaling.original_context_length")
 
 
 def save_gguf(
@@ -29,12 +40,11 @@ def save_gguf(
     dtype: Dtype = "float32",
 ) -> Parity:
     """Write one file for llama.cpp; `<path>.parity.json` says how well it agrees."""
-    path = Path(path)
     gguf = gguf_package()
     if not isinstance(model, TransformerLM | GPT2):
         raise ConfigError(f"llama.cpp has no counterpart of a {type(model).__name__}")
-    with TemporaryDirectory() as scratch:
-        draft = Path(scratch) / "model.gguf"
+
+    def write(draft: Path) -> None:
         writer = gguf.GGUFWriter(draft, architecture_of(model.config))
         _write_config(writer, model.config)
         write_tokenizer(writer, gguf, model.config.vocab_size, tokenizer)
@@ -46,11 +56,8 @@ def save_gguf(
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
-        parity = measure_parity(model, load_gguf(draft), f"gguf-{dtype}")
-        with draft.open("rb") as done, atomic_write(path) as file:
-            shutil.copyfileobj(done, file)
-    parity.write(path.with_name(path.name + ".parity.json"))
-    return parity
+
+    return save_checked(model, Path(path), f"gguf-{dtype}", write, load_gguf)
 
 
 def load_gguf(path: str | Path) -> CausalLM:
@@ -65,12 +72,9 @@ def load_gguf(path: str | Path) -> CausalLM:
 
 
 def _write_config(writer: Any, config: TransformerLMConfig | GPT2Config) -> None:
-    writer.add_context_length(config.context_length)
-    writer.add_embedding_length(config.d_model)
-    writer.add_block_count(config.num_layers)
-    writer.add_feed_forward_length(config.feed_forward_size)
-    writer.add_head_count(config.num_heads)
-    writer.add_vocab_size(config.vocab_size)
+    sizes = asdict(config) | {"d_ff": config.feed_forward_size}
+    for field, key in _SIZES.items():
+        writer.add_uint32(f"{writer.arch}.{key}", sizes[field])
     if isinstance(config, GPT2Config):
         writer.add_layer_norm_eps(config.norm_eps)
         return
@@ -94,46 +98,33 @@ def _storage(gguf: ModuleType, tensor: Tensor, dtype: Dtype) -> Any:
     return names[dtype] if tensor.ndim > 1 else kinds.F32
 
 
-_ARCHITECTURES = ("llama", "qwen2", "qwen3", "gpt2")
-
-# What else a file may say about its architecture without changing what is computed.
-_HARMLESS = ("rope.scaling.finetuned", "rope.scaling.original_context_length")
-
-
 def read_gguf_config(file: GGUF) -> TransformerLMConfig | GPT2Config:
     """Our config from the file's fields; unsupported fields are an error."""
     kind = file.architecture
     if kind not in _ARCHITECTURES:
         raise file.refusal(f"architecture {kind!r}", f"trafo reads {', '.join(_ARCHITECTURES)}")
+    shapes = file.shapes()
+    defaults = {"vocab_size": shapes.get("token_embd.weight", (None,))[0]}
     shape: dict[str, Any] = {
-        "vocab_size": file.integer(f"{kind}.vocab_size", _rows(file, "token_embd.weight")),
-        "context_length": file.integer(f"{kind}.context_length"),
-        "d_model": file.integer(f"{kind}.embedding_length"),
-        "num_layers": file.integer(f"{kind}.block_count"),
-        "num_heads": file.integer(f"{kind}.attention.head_count"),
-        "d_ff": file.integer(f"{kind}.feed_forward_length"),
-        "tied_head": "output.weight" not in file.shapes(),
+        field: file.integer(f"{kind}.{key}", defaults.get(field)) for field, key in _SIZES.items()
     }
-    known = {"vocab_size", "context_length", "embedding_length", "block_count"}
-    known |= {"feed_forward_length", "attention.head_count", *_HARMLESS}
+    shape["tied_head"] = "output.weight" not in shapes
     if kind == "gpt2":
-        _refuse_fields(file, known | {"attention.layer_norm_epsilon"})
-        eps = file.number("gpt2.attention.layer_norm_epsilon", 1e-5)
-        return GPT2Config(**shape, norm_eps=eps)
-    known |= {"attention.head_count_kv", "attention.layer_norm_rms_epsilon", "rope.freq_base"}
-    known |= {"attention.key_length", "attention.value_length", "rope.dimension_count"}
-    known |= {"rope.scaling.type", "rope.scaling.factor", "attention.sliding_window"}
-    _refuse_fields(file, known)
-    return TransformerLMConfig(
-        **shape,
-        **_read_rotation(file),
-        head_size=_read_head_size(file, shape["d_model"], shape["num_heads"]),
-        num_kv_heads=file.integer(f"{kind}.attention.head_count_kv", shape["num_heads"]),
-        norm_eps=file.number(f"{kind}.attention.layer_norm_rms_epsilon", 1e-5),
-        window=file.integer(f"{kind}.attention.sliding_window", 0) or None,
-        qkv_bias=kind == "qwen2",
-        qk_norm=kind == "qwen3",
-    )
+        shape["norm_eps"] = file.number("gpt2.attention.layer_norm_epsilon", 1e-5)
+    else:
+        shape |= _read_rotation(file) | {
+            "head_size": _read_head_size(file, shape["d_model"], shape["num_heads"]),
+            "num_kv_heads": file.integer(f"{kind}.attention.head_count_kv", shape["num_heads"]),
+            "norm_eps": file.number(f"{kind}.attention.layer_norm_rms_epsilon", 1e-5),
+            "window": file.integer(f"{kind}.attention.sliding_window", 0) or None,
+            "qkv_bias": kind == "qwen2",
+            "qk_norm": kind == "qwen3",
+        }
+    for key in file.unread(f"{kind}."):
+        if not key.endswith(_HARMLESS):
+            value = str(file.get(key))[:40]
+            raise file.refusal(f"the field {key} is {value}, which trafo does not know")
+    return GPT2Config(**shape) if kind == "gpt2" else TransformerLMConfig(**shape)
 
 
 def _read_head_size(file: GGUF, d_model: int, heads: int) -> int | None:
@@ -160,15 +151,3 @@ def _read_rotation(file: GGUF) -> dict[str, Any]:
         raise file.refusal(f"rotary scaling {scaling!r}", "trafo knows none and linear here")
     factor = file.number(f"{kind}.rope.scaling.factor", 1.0)
     return found | {"rope_scaling": "linear", "rope_factor": factor}
-
-
-def _refuse_fields(file: GGUF, known: set[str]) -> None:
-    prefix = file.architecture + "."
-    for key in file.keys(prefix):
-        if key.removeprefix(prefix) not in known:
-            value = str(file.get(key))[:40]
-            raise file.refusal(f"the field {key} is {value}, which trafo does not know")
-
-
-def _rows(file: GGUF, name: str) -> int | None:
-    return file.shapes().get(name, (None,))[0]

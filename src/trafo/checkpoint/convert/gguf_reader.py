@@ -32,6 +32,7 @@ class GGUF:
     def __init__(self, path: Path, reader: Any) -> None:
         self.path = path
         self._reader = reader
+        self._asked: set[str] = set()
         self.architecture = self.text("general.architecture", "")
 
     @classmethod
@@ -39,7 +40,7 @@ class GGUF:
         """Parse the header and the fields."""
         path = Path(path)
         package = gguf_package()
-        with path.open("rb"):  # a file that is not there is not a damaged one
+        with path.open("rb"):  # a missing file is not a damaged one
             pass
         try:
             return cls(path, package.GGUFReader(path))
@@ -47,12 +48,15 @@ class GGUF:
             what = f"not a GGUF file, or damaged: {error}"
             raise FormatError(what, where=str(path)) from error
 
-    def keys(self, prefix: str) -> list[str]:
-        """Of the fields that begin with `prefix`."""
-        return [key for key in self._reader.fields if key.startswith(prefix)]
+    def unread(self, prefix: str) -> list[str]:
+        """Keys that begin with `prefix`, of the fields that nothing has asked for."""
+        return [
+            key for key in self._reader.fields if key.startswith(prefix) and key not in self._asked
+        ]
 
     def get(self, key: str) -> Any:
         """A field's value; None if the file does not have it."""
+        self._asked.add(key)
         field = self._reader.get_field(key)
         if field is None:
             return None

@@ -10,18 +10,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from trafo.checkpoint.convert.fill import fill, refuse_unknown, require_layers
-from trafo.checkpoint.convert.llama import (
-    family_of,
-    is_rotated,
-    tensor_names,
-    to_halves,
-    to_pairs,
-)
-from trafo.checkpoint.convert.names import (
+from trafo.checkpoint.convert.llama import family_of, fill_renamed, tensor_names, to_llama_state
+from trafo.checkpoint.convert.weights import (
     NameTable,
     expand,
-    first_missing,
+    fill,
+    join_qkv,
+    require_layers,
+    require_names,
+    split_qkv,
     with_biases,
     with_weights,
 )
@@ -29,21 +26,28 @@ from trafo.errors import FormatError, require
 from trafo.models import GPT2, CausalLM, GPT2Config, TransformerLM, TransformerLMConfig
 from trafo.nn.rotary import rotary_frequencies
 
-_LLAMA_NAMES: NameTable = with_weights(
-    (
-        ("token_embeddings", "token_embd"),
-        ("layers.{i}.ln1", "blk.{i}.attn_norm"),
-        ("layers.{i}.attn.q_proj", "blk.{i}.attn_q"),
-        ("layers.{i}.attn.k_proj", "blk.{i}.attn_k"),
-        ("layers.{i}.attn.v_proj", "blk.{i}.attn_v"),
-        ("layers.{i}.attn.output_proj", "blk.{i}.attn_output"),
-        ("layers.{i}.ln2", "blk.{i}.ffn_norm"),
-        ("layers.{i}.ffn.w1", "blk.{i}.ffn_gate"),
-        ("layers.{i}.ffn.w2", "blk.{i}.ffn_down"),
-        ("layers.{i}.ffn.w3", "blk.{i}.ffn_up"),
-        ("ln_final", "output_norm"),
-        ("lm_head", "output"),
-    )
+_LLAMA_NAMES: NameTable = (
+    *with_weights(
+        (
+            ("token_embeddings", "token_embd"),
+            ("layers.{i}.ln1", "blk.{i}.attn_norm"),
+            ("layers.{i}.attn.q_proj", "blk.{i}.attn_q"),
+            ("layers.{i}.attn.k_proj", "blk.{i}.attn_k"),
+            ("layers.{i}.attn.v_proj", "blk.{i}.attn_v"),
+            ("layers.{i}.attn.output_proj", "blk.{i}.attn_output"),
+            ("layers.{i}.attn.q_norm", "blk.{i}.attn_q_norm"),
+            ("layers.{i}.attn.k_norm", "blk.{i}.attn_k_norm"),
+            ("layers.{i}.ln2", "blk.{i}.ffn_norm"),
+            ("layers.{i}.ffn.w1", "blk.{i}.ffn_gate"),
+            ("layers.{i}.ffn.w2", "blk.{i}.ffn_down"),
+            ("layers.{i}.ffn.w3", "blk.{i}.ffn_up"),
+            ("ln_final", "output_norm"),
+            ("lm_head", "output"),
+        )
+    ),
+    ("layers.{i}.attn.q_proj.bias", "blk.{i}.attn_q.bias"),
+    ("layers.{i}.attn.k_proj.bias", "blk.{i}.attn_k.bias"),
+    ("layers.{i}.attn.v_proj.bias", "blk.{i}.attn_v.bias"),
 )
 _GPT2_NAMES: NameTable = (
     *with_weights(
@@ -66,13 +70,6 @@ _GPT2_NAMES: NameTable = (
 )
 _FUSED = with_biases((("layers.{i}.attn.{qkv}_proj", "blk.{i}.attn_qkv"),))
 
-
-_BIAS_NAMES: NameTable = tuple(
-    (f"layers.{{i}}.attn.{part}_proj.bias", f"blk.{{i}}.attn_{part}.bias") for part in "qkv"
-)
-_NORM_NAMES: NameTable = tuple(
-    (f"layers.{{i}}.attn.{part}_norm.weight", f"blk.{{i}}.attn_{part}_norm.weight") for part in "qk"
-)
 ROPE_FREQS = "rope_freqs.weight"
 
 
@@ -86,21 +83,14 @@ def architecture_of(config: TransformerLMConfig | GPT2Config) -> str:
 
 def to_gguf_state(model: TransformerLM | GPT2) -> dict[str, Tensor]:
     """The model's tensors under llama.cpp's names."""
-    state, config = model.state_dict(), model.config
-    kind = architecture_of(config)
-    if isinstance(config, TransformerLMConfig):
-        names = tensor_names(config, _LLAMA_NAMES, _BIAS_NAMES, _NORM_NAMES)
-        turns = kind != "llama"
-        named = {
-            names[ours]: to_halves(t, config.d_head) if turns and is_rotated(ours) else t
-            for ours, t in state.items()
-        }
-        return named | ({ROPE_FREQS: _divisors(config)} if config.rope_scaling == "llama3" else {})
-    layers = config.num_layers
-    named = {theirs: state[o] for o, theirs in expand(_GPT2_NAMES, layers).items() if o in state}
-    for ours, theirs in expand(_FUSED, layers).items():
-        named[theirs] = torch.cat([state[ours.replace("{qkv}", part)] for part in "qkv"])
-    return named
+    kind = architecture_of(model.config)
+    if isinstance(model, GPT2):
+        names, fused = _gpt2_names(model.config)
+        state = model.state_dict()
+        return {theirs: state[ours] for ours, theirs in names.items()} | join_qkv(state, fused)
+    tensors = to_llama_state(model, _LLAMA_NAMES, halves=kind != "llama")
+    is_scaled = model.config.rope_scaling == "llama3"
+    return tensors | ({ROPE_FREQS: _divisors(model.config)} if is_scaled else {})
 
 
 def from_gguf_state(
@@ -108,38 +98,25 @@ def from_gguf_state(
 ) -> CausalLM:
     """A model with these tensors, which have llama.cpp's names."""
     require_layers(config.num_layers, theirs)
-    if isinstance(config, TransformerLMConfig):
-        return _from_llama(theirs, config)
-    names, fused = expand(_GPT2_NAMES, config.num_layers), expand(_FUSED, config.num_layers)
-    if config.tied_head:
-        del names["lm_head.weight"]
-    _check_names(theirs, {**names, **fused})
-    state = {ours: theirs[name] for ours, name in names.items()}
-    for ours, name in fused.items():
-        for part, rows in zip("qkv", theirs[name].chunk(3), strict=True):
-            state[ours.replace("{qkv}", part)] = rows
-    return fill(config, state)
-
-
-def _from_llama(theirs: dict[str, Tensor], config: TransformerLMConfig) -> CausalLM:
-    names = tensor_names(config, _LLAMA_NAMES, _BIAS_NAMES, _NORM_NAMES)
+    if isinstance(config, GPT2Config):
+        names, fused = _gpt2_names(config)
+        require_names(theirs, [*names.values(), *fused.values()])
+        state = {ours: theirs[name] for ours, name in names.items()}
+        return fill(config, state | split_qkv(theirs, fused))
+    names = tensor_names(config, _LLAMA_NAMES)
     if ROPE_FREQS in theirs:
         config = _with_divisors(config, theirs[ROPE_FREQS])
         theirs = {name: tensor for name, tensor in theirs.items() if name != ROPE_FREQS}
-    _check_names(theirs, names)
-    turns = config.qkv_bias or config.qk_norm
-    state = {
-        ours: to_pairs(theirs[name], config.d_head) if turns and is_rotated(ours) else theirs[name]
-        for ours, name in names.items()
-    }
-    return fill(config, state)
+    require_names(theirs, names.values())
+    return fill_renamed(config, theirs, names, halves=config.qkv_bias or config.qk_norm)
 
 
-def _check_names(theirs: dict[str, Tensor], names: dict[str, str]) -> None:
-    missing = first_missing(names, theirs)
-    if missing is not None:
-        raise FormatError(f"no tensor {missing!r}", hint="the file is not complete")
-    refuse_unknown(theirs, names.values())
+def _gpt2_names(config: GPT2Config) -> tuple[dict[str, str], dict[str, str]]:
+    """{ours: theirs}, of matrices that are one in both and of those that they have fused."""
+    names = expand(_GPT2_NAMES, config.num_layers)
+    if config.tied_head:
+        del names["lm_head.weight"]
+    return names, expand(_FUSED, config.num_layers)
 
 
 def _divisors(config: TransformerLMConfig) -> Tensor:

@@ -108,7 +108,7 @@ def _read_parts(file: GGUF) -> tuple[TokenizerSpec, set[int]]:
 
 
 def _read_markers(file: GGUF, parts: TokenizerSpec, controls: set[int]) -> Markers:
-    """By its keys; a file without them has what is usual."""
+    """From its keys; without them, the usual ones."""
     keys = ("eos", "eot", "eom")
     named = (file.get(f"tokenizer.ggml.{key}_token_id") for key in keys)
     ends = {i for i in named if isinstance(i, int)}

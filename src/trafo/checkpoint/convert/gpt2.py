@@ -2,15 +2,30 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from trafo.checkpoint.convert.fill import fill, refuse_unknown, require_layers
-from trafo.checkpoint.convert.names import NameTable, expand, first_missing, with_biases
+from trafo.checkpoint.convert.weights import (
+    NameTable,
+    expand,
+    fill,
+    join_qkv,
+    require_layers,
+    require_names,
+    split_qkv,
+    with_biases,
+)
 from trafo.errors import FormatError
 from trafo.models import GPT2, CausalLM, GPT2Config
 
-NAMES: NameTable = (
+_SIZES = {
+    "vocab_size": "vocab_size",
+    "context_length": "n_positions",
+    "d_model": "n_embd",
+    "num_layers": "n_layer",
+    "num_heads": "n_head",
+}
+"""our names of the sizes, and theirs in config.json"""
+_NAMES: NameTable = (
     ("token_embeddings.weight", "wte.weight"),
     ("position_embeddings.weight", "wpe.weight"),
     *with_biases(
@@ -32,11 +47,7 @@ def to_gpt2_config(config: GPT2Config) -> dict[str, Any]:
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
-        "vocab_size": config.vocab_size,
-        "n_positions": config.context_length,
-        "n_embd": config.d_model,
-        "n_layer": config.num_layers,
-        "n_head": config.num_heads,
+        **{theirs: getattr(config, ours) for ours, theirs in _SIZES.items()},
         "n_inner": config.feed_forward_size,
         "activation_function": "gelu_new",
         "layer_norm_epsilon": config.norm_eps,
@@ -58,11 +69,7 @@ def from_gpt2_config(theirs: dict[str, Any]) -> GPT2Config:
     if theirs.get("scale_attn_by_inverse_layer_idx") or not theirs.get("scale_attn_weights", True):
         raise FormatError("the model scales its attention in a way that GPT2 does not have")
     return GPT2Config(
-        vocab_size=theirs["vocab_size"],
-        context_length=theirs["n_positions"],
-        d_model=theirs["n_embd"],
-        num_layers=theirs["n_layer"],
-        num_heads=theirs["n_head"],
+        **{ours: theirs[name] for ours, name in _SIZES.items()},
         d_ff=theirs.get("n_inner"),
         tied_head=theirs.get("tie_word_embeddings", True),
         norm_eps=float(theirs.get("layer_norm_epsilon", 1e-5)),
@@ -73,36 +80,26 @@ def from_gpt2_config(theirs: dict[str, Any]) -> GPT2Config:
 def to_gpt2_state(model: GPT2) -> dict[str, Tensor]:
     """The model's tensors as Hugging Face names and shapes them."""
     ours, layers = model.state_dict(), model.config.num_layers
-    state = {
-        f"transformer.{name}": _turned(name, ours[our_name])
-        for our_name, name in expand(NAMES, layers).items()
-    }
-    for our_name, name in expand(_FUSED, layers).items():
-        fused = torch.cat([ours[our_name.replace("{qkv}", part)] for part in "qkv"])
-        state[f"transformer.{name}"] = _turned(name, fused)
-    if not model.config.tied_head:
-        state["lm_head.weight"] = ours["lm_head.weight"]
-    return state
+    named = {name: ours[our_name] for our_name, name in expand(_NAMES, layers).items()}
+    named |= join_qkv(ours, expand(_FUSED, layers))
+    state = {f"transformer.{name}": _turned(name, tensor) for name, tensor in named.items()}
+    head = {} if model.config.tied_head else {"lm_head.weight": ours["lm_head.weight"]}
+    return state | head
 
 
 def from_gpt2_state(theirs: dict[str, Tensor], config: GPT2Config) -> CausalLM:
     """A model with these weights; older files leave out the prefix `transformer.`."""
     theirs = {name.removeprefix("transformer."): tensor for name, tensor in theirs.items()}
     require_layers(config.num_layers, theirs)
-    plain, fused = expand(NAMES, config.num_layers), expand(_FUSED, config.num_layers)
+    names, fused = expand(_NAMES, config.num_layers), expand(_FUSED, config.num_layers)
     if not config.tied_head:
-        plain["lm_head.weight"] = "lm_head.weight"
-    missing = first_missing({**plain, **fused}, theirs)
-    if missing is not None:
-        raise FormatError(f"no tensor {missing!r}", hint="the weights do not fit config.json")
+        names["lm_head.weight"] = "lm_head.weight"
     # Old files hold the causal masks, too; a tied head may be there a second time.
     harmless = (".attn.bias", ".attn.masked_bias", *(["lm_head.weight"] * config.tied_head))
-    refuse_unknown(theirs, [*plain.values(), *fused.values()], harmless)
-    state = {ours: _turned(name, theirs[name]) for ours, name in plain.items()}
-    for ours, name in fused.items():
-        for part, rows in zip("qkv", _turned(name, theirs[name]).chunk(3), strict=True):
-            state[ours.replace("{qkv}", part)] = rows
-    return fill(config, state)
+    require_names(theirs, [*names.values(), *fused.values()], harmless)
+    theirs = {name: _turned(name, tensor) for name, tensor in theirs.items()}
+    state = {ours: theirs[name] for ours, name in names.items()}
+    return fill(config, state | split_qkv(theirs, fused))
 
 
 def _turned(name: str, tensor: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from trafo.tokenizer.formats.spec import END_OF_TEXT, TokenizerSpec
 
 
 def write_tokenizer(parts: TokenizerSpec, folder: Path) -> dict[str, int]:
-    """The files that `AutoTokenizer` and `generate` ask for; what config.json says of it."""
+    """Write the files that `AutoTokenizer` and `generate` read; returns fields of config.json."""
     write_huggingface(parts, folder / "tokenizer.json")
     about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
     ids: dict[str, int] = {}

@@ -1,19 +1,26 @@
 """TransformerLM <-> Hugging Face's Llama, Mistral, Qwen2 and Qwen3.
 
-They are the same network but for a few switches: Mistral may have a sliding window, Qwen2 has
+They are one network with a few switches: Mistral may have a sliding window, Qwen2 has
 biases on queries, keys and values, Qwen3 norms queries and keys. Names differ, and so does the
 order of rotary pairs: we rotate neighbours (2k, 2k+1), as the RoPE paper does, Hugging Face rotates
 (k, k + d/2). Moving the rows of the query and key matrices makes both compute the same scores.
 """
 
+from dataclasses import asdict
 from typing import Any, Literal
 
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from trafo.checkpoint.convert.fill import fill, refuse_unknown, require_layers
-from trafo.checkpoint.convert.names import NameTable, expand, first_missing, with_weights
+from trafo.checkpoint.convert.weights import (
+    NameTable,
+    expand,
+    fill,
+    require_layers,
+    require_names,
+    with_weights,
+)
 from trafo.errors import ConfigError, FormatError
 from trafo.models import CausalLM, TransformerLM, TransformerLMConfig
 
@@ -26,29 +33,37 @@ _CLASSES = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
-_NAMES: NameTable = with_weights(
-    (
-        ("token_embeddings", "model.embed_tokens"),
-        ("layers.{i}.attn.q_proj", "model.layers.{i}.self_attn.q_proj"),
-        ("layers.{i}.attn.k_proj", "model.layers.{i}.self_attn.k_proj"),
-        ("layers.{i}.attn.v_proj", "model.layers.{i}.self_attn.v_proj"),
-        ("layers.{i}.attn.output_proj", "model.layers.{i}.self_attn.o_proj"),
-        ("layers.{i}.ln1", "model.layers.{i}.input_layernorm"),
-        ("layers.{i}.ln2", "model.layers.{i}.post_attention_layernorm"),
-        ("layers.{i}.ffn.w1", "model.layers.{i}.mlp.gate_proj"),
-        ("layers.{i}.ffn.w2", "model.layers.{i}.mlp.down_proj"),
-        ("layers.{i}.ffn.w3", "model.layers.{i}.mlp.up_proj"),
-        ("ln_final", "model.norm"),
-        ("lm_head", "lm_head"),
-    )
-)
-_BIAS_NAMES: NameTable = tuple(
-    (f"layers.{{i}}.attn.{part}_proj.bias", f"model.layers.{{i}}.self_attn.{part}_proj.bias")
-    for part in "qkv"
-)
-_NORM_NAMES: NameTable = tuple(
-    (f"layers.{{i}}.attn.{part}_norm.weight", f"model.layers.{{i}}.self_attn.{part}_norm.weight")
-    for part in "qk"
+_SIZES = {
+    "vocab_size": "vocab_size",
+    "context_length": "max_position_embeddings",
+    "d_model": "hidden_size",
+    "d_ff": "intermediate_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+}
+"""our names of the sizes, and theirs in config.json"""
+_NAMES: NameTable = (
+    *with_weights(
+        (
+            ("token_embeddings", "model.embed_tokens"),
+            ("layers.{i}.attn.q_proj", "model.layers.{i}.self_attn.q_proj"),
+            ("layers.{i}.attn.k_proj", "model.layers.{i}.self_attn.k_proj"),
+            ("layers.{i}.attn.v_proj", "model.layers.{i}.self_attn.v_proj"),
+            ("layers.{i}.attn.output_proj", "model.layers.{i}.self_attn.o_proj"),
+            ("layers.{i}.attn.q_norm", "model.layers.{i}.self_attn.q_norm"),
+            ("layers.{i}.attn.k_norm", "model.layers.{i}.self_attn.k_norm"),
+            ("layers.{i}.ln1", "model.layers.{i}.input_layernorm"),
+            ("layers.{i}.ln2", "model.layers.{i}.post_attention_layernorm"),
+            ("layers.{i}.ffn.w1", "model.layers.{i}.mlp.gate_proj"),
+            ("layers.{i}.ffn.w2", "model.layers.{i}.mlp.down_proj"),
+            ("layers.{i}.ffn.w3", "model.layers.{i}.mlp.up_proj"),
+            ("ln_final", "model.norm"),
+            ("lm_head", "lm_head"),
+        )
+    ),
+    ("layers.{i}.attn.q_proj.bias", "model.layers.{i}.self_attn.q_proj.bias"),
+    ("layers.{i}.attn.k_proj.bias", "model.layers.{i}.self_attn.k_proj.bias"),
+    ("layers.{i}.attn.v_proj.bias", "model.layers.{i}.self_attn.v_proj.bias"),
 )
 
 # The switches of a TransformerLM that none of them has, and what they have instead.
@@ -79,29 +94,25 @@ def family_of(config: TransformerLMConfig) -> Family:
     return "llama" if config.window is None else "mistral"
 
 
-def tensor_names(
-    config: TransformerLMConfig, plain: NameTable, biases: NameTable, norms: NameTable
-) -> dict[str, str]:
-    """{ours: theirs} of all tensors that a model of this config has."""
-    table = plain + (biases if config.qkv_bias else ()) + (norms if config.qk_norm else ())
+def tensor_names(config: TransformerLMConfig, table: NameTable) -> dict[str, str]:
+    """{ours: theirs} of the tensors in the table that a model of this config has."""
+    absent = (
+        *([] if config.qkv_bias else ["_proj.bias"]),
+        *([] if config.qk_norm else ["q_norm.weight", "k_norm.weight"]),
+        *(["lm_head.weight"] if config.tied_head else []),
+    )
     names = expand(table, config.num_layers)
-    if config.tied_head:
-        del names["lm_head.weight"]
-    return names
+    return {ours: theirs for ours, theirs in names.items() if not ours.endswith(absent)}
 
 
 def to_llama_config(config: TransformerLMConfig) -> dict[str, Any]:
     """What goes into config.json."""
     family = family_of(config)
+    sizes = asdict(config) | {"d_ff": config.feed_forward_size}
     return {
         "architectures": [_CLASSES[family]],
         "model_type": family,
-        "vocab_size": config.vocab_size,
-        "max_position_embeddings": config.context_length,
-        "hidden_size": config.d_model,
-        "intermediate_size": config.feed_forward_size,
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.num_heads,
+        **{theirs: sizes[ours] for ours, theirs in _SIZES.items()},
         "num_key_value_heads": config.num_kv_heads or config.num_heads,
         "head_dim": config.d_head,
         "hidden_act": "silu",
@@ -146,7 +157,8 @@ def _to_window(config: TransformerLMConfig, family: Family) -> dict[str, Any]:
 def from_llama_config(theirs: dict[str, Any]) -> TransformerLMConfig:
     """Our config from config.json; unsupported settings are an error."""
     family: Family = theirs["model_type"]
-    heads, d_model = theirs["num_attention_heads"], theirs["hidden_size"]
+    sizes = {ours: theirs[name] for ours, name in _SIZES.items()}
+    heads, d_model = sizes["num_heads"], sizes["d_model"]
     _refuse(theirs.get("hidden_act", "silu") != "silu", f"activation {theirs.get('hidden_act')!r}")
     has_bias = family != "qwen2" and bool(theirs.get("attention_bias"))
     _refuse(has_bias, "biases in attention")
@@ -155,14 +167,9 @@ def from_llama_config(theirs: dict[str, Any]) -> TransformerLMConfig:
     kv_heads = theirs.get("num_key_value_heads") if family == "llama" else None
     head_size = theirs.get("head_dim") or (128 if family == "qwen3" else d_model // heads)
     return TransformerLMConfig(
-        vocab_size=theirs["vocab_size"],
-        context_length=theirs["max_position_embeddings"],
-        d_model=d_model,
-        num_layers=theirs["num_hidden_layers"],
-        num_heads=heads,
+        **sizes,
         num_kv_heads=kv_heads if family == "llama" else theirs["num_key_value_heads"],
         head_size=None if head_size * heads == d_model else head_size,
-        d_ff=theirs["intermediate_size"],
         norm_eps=float(theirs.get("rms_norm_eps", 1e-6)),
         tied_head=theirs.get("tie_word_embeddings", False),
         qkv_bias=family == "qwen2",
@@ -219,11 +226,13 @@ def _refuse(found: bool, what: str) -> None:
         raise FormatError(f"the model uses {what}, which TransformerLM does not have")
 
 
-def to_llama_state(model: TransformerLM) -> dict[str, Tensor]:
-    """The model's tensors as Hugging Face names and orders them."""
-    names = tensor_names(model.config, _NAMES, _BIAS_NAMES, _NORM_NAMES)
+def to_llama_state(
+    model: TransformerLM, table: NameTable = _NAMES, *, halves: bool = True
+) -> dict[str, Tensor]:
+    """The model's tensors by the names in the table; `halves`: pairs in Hugging Face's order."""
+    names, d_head = tensor_names(model.config, table), model.config.d_head
     return {
-        names[ours]: to_halves(tensor, model.config.d_head) if is_rotated(ours) else tensor
+        names[ours]: _to_halves(tensor, d_head) if halves and _is_rotated(ours) else tensor
         for ours, tensor in model.state_dict().items()
     }
 
@@ -231,30 +240,36 @@ def to_llama_state(model: TransformerLM) -> dict[str, Tensor]:
 def from_llama_state(theirs: dict[str, Tensor], config: TransformerLMConfig) -> CausalLM:
     """A model with these weights, in their dtype."""
     require_layers(config.num_layers, theirs)
-    names = tensor_names(config, _NAMES, _BIAS_NAMES, _NORM_NAMES)
-    missing = first_missing(names, theirs)
-    if missing is not None:
-        raise FormatError(f"no tensor {missing!r}", hint="the weights do not fit config.json")
+    names = tensor_names(config, _NAMES)
     harmless = ("rotary_emb.inv_freq", *(["lm_head.weight"] * config.tied_head))
-    refuse_unknown(theirs, names.values(), harmless)
+    require_names(theirs, names.values(), harmless)
+    return fill_renamed(config, theirs, names, halves=True)
+
+
+def fill_renamed(
+    config: TransformerLMConfig, theirs: dict[str, Tensor], names: dict[str, str], *, halves: bool
+) -> CausalLM:
+    """A model with these weights; {ours: theirs} are `names`."""
     state = {
-        ours: to_pairs(theirs[name], config.d_head) if is_rotated(ours) else theirs[name]
+        ours: _to_pairs(theirs[name], config.d_head)
+        if halves and _is_rotated(ours)
+        else theirs[name]
         for ours, name in names.items()
     }
     return fill(config, state)
 
 
-def is_rotated(name: str) -> bool:
+def _is_rotated(name: str) -> bool:
     """Whether the rows of this tensor of ours are in the order of rotary pairs."""
     return name.rpartition(".")[0].endswith(("q_proj", "k_proj", "q_norm", "k_norm"))
 
 
-def to_halves(weight: Float[Tensor, "rows ..."], d_head: int) -> Float[Tensor, "rows ..."]:
+def _to_halves(weight: Float[Tensor, "rows ..."], d_head: int) -> Float[Tensor, "rows ..."]:
     """Neighbouring pairs (2k, 2k+1) of each head become (k, k + d/2)."""
     return _reordered(weight, "(heads pair two) ... -> (heads two pair) ...", d_head)
 
 
-def to_pairs(weight: Float[Tensor, "rows ..."], d_head: int) -> Float[Tensor, "rows ..."]:
+def _to_pairs(weight: Float[Tensor, "rows ..."], d_head: int) -> Float[Tensor, "rows ..."]:
     """(k, k + d/2) of each head become neighbouring pairs (2k, 2k+1)."""
     return _reordered(weight, "(heads two pair) ... -> (heads pair two) ...", d_head)
 

@@ -4,25 +4,22 @@ The numbers are dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size and s
 vocab_size says that the head is not tied. Rotary pairs are neighbours, as ours are.
 """
 
-import shutil
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from trafo.checkpoint.convert.fill import fill
 from trafo.checkpoint.convert.llama import family_of
-from trafo.checkpoint.convert.parity import Parity, measure_parity
+from trafo.checkpoint.convert.parity import Parity, save_checked
+from trafo.checkpoint.convert.weights import fill
 from trafo.checkpoint.locate import TOKENIZER_SUFFIX
 from trafo.errors import ConfigError, FormatError, require
 from trafo.models import CausalLM, TransformerLM, TransformerLMConfig
 from trafo.nn.rotary import angles
-from trafo.runtime.atomic import atomic_write
 from trafo.tokenizer.tokenizer import Tokenizer
 
 _HEADER = struct.Struct("<7i")
@@ -40,16 +37,14 @@ def save_llama2c(
     if not isinstance(model, TransformerLM):
         raise ConfigError(f"llama2.c has no counterpart of a {type(model).__name__}")
     _require_llama2c_shape(model.config)
-    with TemporaryDirectory() as scratch:
-        draft = Path(scratch) / "model.bin"
+
+    def write(draft: Path) -> None:
         with draft.open("wb") as file:
             file.write(_header(model.config))
             for numbers in _numbers_in_order(model):
                 file.write(numbers.tobytes())
-        parity = measure_parity(model, load_llama2c(draft), "llama2c")
-        with draft.open("rb") as done, atomic_write(path) as file:
-            shutil.copyfileobj(done, file)
-    parity.write(path.with_name(path.name + ".parity.json"))
+
+    parity = save_checked(model, path, "llama2c", write, load_llama2c)
     if tokenizer is not None:
         tokenizer.save(path.with_name(path.name + TOKENIZER_SUFFIX))
     return parity

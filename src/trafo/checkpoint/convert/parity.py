@@ -1,13 +1,17 @@
 """Every export is checked: read it back, run both, keep the largest difference beside the file."""
 
 import json
+import shutil
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
 
 from trafo.models import CausalLM
+from trafo.models.evaluating import evaluating
 from trafo.runtime.atomic import atomic_write
 
 
@@ -28,12 +32,28 @@ class Parity:
             file.write(json.dumps(asdict(self), indent=2) + "\n")
 
 
-@torch.no_grad()
-def measure_parity(
-    source: CausalLM, read_back: CausalLM, file_format: str, seed: int = 0
+def save_checked(
+    model: CausalLM,
+    path: Path,
+    file_format: str,
+    write: Callable[[Path], None],
+    load: Callable[[Path], CausalLM],
 ) -> Parity:
+    """Write a draft, read it back, compare; then copy it to `path`, the parity file beside it."""
+    with TemporaryDirectory() as scratch:
+        draft = Path(scratch) / "model"
+        write(draft)
+        parity = measure_parity(model, load(draft), file_format)
+        with draft.open("rb") as done, atomic_write(path) as file:
+            shutil.copyfileobj(done, file)
+    parity.write(path.with_name(path.name + ".parity.json"))
+    return parity
+
+
+@torch.no_grad()
+def measure_parity(source: CausalLM, read_back: CausalLM, file_format: str) -> Parity:
     """Logits of both models on the same random ids, in float32."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(Parity.seed)
     vocab = source.head_weight.shape[0]
     ids = torch.randint(vocab, (2, min(source.context_length, 128)), generator=generator)
     expected, found = _logits(source, ids), _logits(read_back, ids)
@@ -43,12 +63,10 @@ def measure_parity(
         largest_logit=expected.abs().max().item(),
         same_most_likely_token=(expected.argmax(-1) == found.argmax(-1)).float().mean().item(),
         tokens_compared=ids.numel(),
-        seed=seed,
     )
 
 
 def _logits(model: CausalLM, ids: Tensor) -> Tensor:
-    was_training = model.training
-    logits: Tensor = model.eval()(ids.to(model.head_weight.device)).float().cpu()
-    model.train(was_training)
-    return logits
+    with evaluating(model):
+        logits: Tensor = model(ids.to(model.head_weight.device))
+    return logits.float().cpu()

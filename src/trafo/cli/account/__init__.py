@@ -1,6 +1,5 @@
 """`trafo account`: what models cost."""
 
-from trafo.cli.account.command import Questions as Options
-from trafo.cli.account.command import parse, run
+from trafo.cli.account.command import Options, parse, run
 
 __all__ = ["Options", "parse", "run"]

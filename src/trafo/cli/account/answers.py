@@ -20,12 +20,12 @@ from trafo.runtime.sizes import format_duration, format_flops, format_size, pars
 from trafo.runtime.tables import dim, percent, plain_table
 
 if TYPE_CHECKING:
-    from trafo.cli.account.command import Questions
+    from trafo.cli.account.command import Options
 
 Numbers = dict[str, Any]
 
 
-def answers(name: str, config: ModelConfig, work: Workload, ask: Questions) -> Numbers:
+def answers(name: str, config: ModelConfig, work: Workload, ask: Options) -> Numbers:
     """Plain numbers under plain names, for JSON and tables; what was not asked for is left out."""
     require_at_least(1, accumulate=ask.accumulate, steps=ask.steps)
     available = None if ask.memory is None else parse_size(ask.memory)
@@ -67,7 +67,7 @@ def answers(name: str, config: ModelConfig, work: Workload, ask: Questions) -> N
     return numbers
 
 
-def tables(numbers: Numbers, work: Workload, ask: Questions) -> list[RenderableType]:
+def tables(numbers: Numbers, work: Workload, ask: Options) -> list[RenderableType]:
     """Title, parts, every matrix product if asked for, and totals."""
     tokens = f"{work.seq:,} tokens"
     if "source_vocab_size" in numbers["config"]:
@@ -128,7 +128,7 @@ def _products_table(numbers: Numbers) -> Table:
     return table
 
 
-def _memory_rows(numbers: Numbers, ask: Questions) -> Iterator[tuple[str, str, str]]:
+def _memory_rows(numbers: Numbers, ask: Options) -> Iterator[tuple[str, str, str]]:
     sizes = {name: format_size(n) for name, n in numbers["memory"].items() if name != "peak_at"}
     yield "parameters", sizes["parameters"], f"{numbers['parameters']:,}"
     if "update" not in numbers:
@@ -148,7 +148,7 @@ def _memory_rows(numbers: Numbers, ask: Questions) -> Iterator[tuple[str, str, s
         yield f"largest batch in {format_size(parse_size(ask.memory))}", f"{batch:,}", remark
 
 
-def _time_rows(numbers: Numbers, ask: Questions) -> Iterator[tuple[str, str, str]]:
+def _time_rows(numbers: Numbers, ask: Options) -> Iterator[tuple[str, str, str]]:
     if ask.peak_flops is None:
         return
     time = numbers["speed"]

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
-from trafo.cli.account import complexity
 from trafo.cli.account.models import parse_with_model
-from trafo.cli.tokenizer.arguments import OptionalInt, OptionalPath, OptionalString
+from trafo.cli.arguments import OptionalFloat, OptionalInt, OptionalPath, OptionalString
+from trafo.config import parse_flags
 from trafo.errors import require
+from trafo.runtime.console import say, show, show_json
+from trafo.runtime.progress import progress
+from trafo.runtime.sizes import format_size
 
 if TYPE_CHECKING:
     from trafo.account import Workload
@@ -21,12 +24,12 @@ _FOOTNOTE = """
 measured: physical memory above what the process held before, freed memory returned at once
 (MALLOC_MMAP_THRESHOLD_=65536); by default, the C library keeps some of it for later"""
 
-Asked = tuple[str | None, "ModelConfig", "Questions"]
-OptionalNumber = Annotated[float | None, arg(metavar="FLOAT")]
+Asked = tuple[str | None, "ModelConfig", "Options"]
+Lengths = Annotated[tuple[int, ...], arg(metavar="INT ...")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Questions:
+class Options:
     """Count what a model costs: parameters, FLOPs, memory, time.
 
     trafo account MODEL [flags], where MODEL is gpt2 (unless given), gpt2-medium, gpt2-large,
@@ -52,7 +55,7 @@ class Questions:
     """gradient accumulation steps, each with a batch of batch_size"""
     memory: OptionalString = None
     """memory of the machine, such as 80GB: how large a batch fits?"""
-    peak_flops: OptionalNumber = None
+    peak_flops: OptionalFloat = None
     """peak FLOP/s of the machine: how long does it take?"""
     utilisation: float = 1.0
     """model FLOPs utilisation (MFU): the share of peak_flops that is reached"""
@@ -68,24 +71,38 @@ class Questions:
     """run a training step and compare its peak memory; without MODEL, for five models"""
 
 
-def parse(arguments: list[str], prog: str) -> Asked | complexity.Options:
+@dataclass(frozen=True, kw_only=True)
+class ComplexityOptions:
+    """Time layers at several sequence lengths, and compare the growth with theory."""
+
+    lengths: Lengths = (256, 512, 1024, 2048, 4096)
+    """sequence lengths in tokens"""
+    d_model: int = 64
+    """hidden size"""
+    window: int = 64
+    """window of restricted (sliding window) self-attention"""
+    json: bool = False
+    """print JSON instead of a table"""
+    picture: OptionalPath = None
+    """plot the times into this file, .png or .svg"""
+
+
+def parse(arguments: list[str], prog: str) -> Asked | ComplexityOptions:
     """MODEL decides which flags exist; the name in the result is None if it was not given."""
     name = arguments[0] if arguments and not arguments[0].startswith("-") else None
     require(name != "", "MODEL is empty", "give a name or a path")
     flags = arguments if name is None else arguments[1:]
     if name == "complexity":
-        from trafo.config import parse_flags
-
-        return parse_flags(complexity.Options, flags, prog=f"{prog} {name}")
-    config, ask = parse_with_model(Questions, name or "gpt2", flags, prog)
+        return parse_flags(ComplexityOptions, flags, prog=f"{prog} {name}")
+    config, ask = parse_with_model(Options, name or "gpt2", flags, prog)
     return name, config, ask
 
 
-def run(options: Asked | complexity.Options) -> None:
+def run(options: Asked | ComplexityOptions) -> None:
     """Print one of the three: complexity, measurement, account."""
-    if isinstance(options, complexity.Options):
+    if isinstance(options, ComplexityOptions):
         _check_picture(options.picture)
-        return complexity.run(options)
+        return _run_complexity(options)
     name, config, ask = options
     _check_picture(ask.picture)
     work = _workload(config, ask)
@@ -94,12 +111,9 @@ def run(options: Asked | complexity.Options) -> None:
     return _run_measure(None if name is None else {name: (config, work)}, ask)
 
 
-def _run_measure(given: dict[str, tuple[ModelConfig, Workload]] | None, ask: Questions) -> None:
+def _run_measure(given: dict[str, tuple[ModelConfig, Workload]] | None, ask: Options) -> None:
     """Predict and measure the given model, or five different ones."""
     from trafo.account.measurement import EXAMPLES, measure
-    from trafo.runtime.console import show, show_json
-    from trafo.runtime.progress import progress
-    from trafo.runtime.sizes import format_size
     from trafo.runtime.tables import plain_table
 
     examples, found = given or EXAMPLES, {}
@@ -116,9 +130,8 @@ def _run_measure(given: dict[str, tuple[ModelConfig, Workload]] | None, ask: Que
     return show(table, _FOOTNOTE)
 
 
-def _run_account(name: str, config: ModelConfig, work: Workload, ask: Questions) -> None:
+def _run_account(name: str, config: ModelConfig, work: Workload, ask: Options) -> None:
     from trafo.cli.account.answers import answers, tables
-    from trafo.runtime.console import say, show, show_json
 
     numbers = answers(name, config, work, ask)
     if ask.json:
@@ -132,7 +145,30 @@ def _run_account(name: str, config: ModelConfig, work: Workload, ask: Questions)
         say(f"picture: {ask.picture}")
 
 
-def _workload(config: ModelConfig, ask: Questions) -> Workload:
+def _run_complexity(options: ComplexityOptions) -> None:
+    """Time layers, and print how their time grows."""
+    from trafo.account.growth import measure_growth
+    from trafo.runtime.tables import plain_table
+
+    growths = measure_growth(options.lengths, d_model=options.d_model, window=options.window)
+    if options.json:
+        show_json([asdict(growth) | {"exponent": growth.exponent} for growth in growths])
+    else:
+        ends = [f"at {options.lengths[i]:,}" for i in (0, -1)]
+        table = plain_table("lrrrrr", ["layer", "theory", "expected", "measured", *ends])
+        for each in growths:
+            powers = f"n^{each.expected:.0f}", f"n^{each.exponent:.2f}"
+            times = (f"{1000 * each.seconds[i]:.2f} ms" for i in (0, -1))
+            table.add_row(each.layer, each.theory, *powers, *times)
+        show(table)
+    if options.picture is not None:
+        from trafo.cli.account.pictures import draw_growth
+
+        draw_growth(growths, options.picture)
+        say(f"picture: {options.picture}")
+
+
+def _workload(config: ModelConfig, ask: Options) -> Workload:
     from trafo.account import Workload
 
     return Workload(

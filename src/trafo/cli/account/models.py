@@ -7,10 +7,11 @@ otherwise), or the config of a training run; or what holds a model, such as a ru
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, make_dataclass
+from dataclasses import asdict, make_dataclass
 from pathlib import Path
 from typing import Any
 
+from trafo.cli.arguments import only
 from trafo.config import parse_flags
 from trafo.errors import ConfigError, did_you_mean
 from trafo.models import CONFIGS, PRESETS, ModelConfig
@@ -37,8 +38,7 @@ def parse_with_model(
     )
     default: Any = draft(both, asdict(base) | values, name)
     options: Any = parse_flags(both, flags, default=default, prog=f"{prog} {name}")
-    own = {field.name: getattr(options, field.name) for field in fields(kind)}
-    return kind(**own), options
+    return only(kind, options), options
 
 
 def _by_name(name: str) -> ModelConfig:

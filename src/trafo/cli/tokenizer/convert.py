@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from trafo.cli.tokenizer.arguments import OptionalString, Strings, TokenizerPath
+from trafo.cli.arguments import OptionalString, Strings, TokenizerPath
+from trafo.cli.tokenizer.existing import refuse_to_replace
 from trafo.errors import ConfigError, FormatError
+from trafo.runtime.console import show
+from trafo.runtime.remote import fetched
 
 if TYPE_CHECKING:
     from trafo.tokenizer.formats.load import Format
@@ -47,9 +50,6 @@ class Options:
 
 def run(options: Options) -> None:
     """Read, try the new format in a temporary place, then write it."""
-    from trafo.cli.tokenizer.existing import refuse_to_replace
-    from trafo.runtime.console import show
-    from trafo.runtime.remote import fetched
     from trafo.tokenizer.formats.load import detect_format, load_any, save_as
 
     to = options.to or _format_by_name(options.out)
@@ -62,7 +62,7 @@ def run(options: Options) -> None:
         special_tokens=options.special_tokens or None,
     )
     with TemporaryDirectory() as folder:
-        # Under another name: a reader that knows cl100k_base by its name proves nothing.
+        # Under another name: a file called cl100k_base would be recognized by its name.
         trial = Path(folder, "trial").with_suffix(".json" if to == "huggingface" else "")
         save_as(spec, trial, to)
         _check_same(spec, trial, to)

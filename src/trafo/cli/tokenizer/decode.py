@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from trafo.cli.tokenizer.arguments import OptionalPlace, TokenizerPath
+from trafo.cli.arguments import OptionalPlace, TokenizerPath
+from trafo.cli.pipes import is_interactive, stdin_text, write_text
 from trafo.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -41,13 +42,12 @@ class Options:
 
 def run(options: Options) -> None:
     """Write the text as it is decoded."""
-    from trafo.cli.tokenizer.pipes import write_text
     from trafo.tokenizer.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load(options.tokenizer)
     if options.tokens is not None:
         write_text(_decode_file(tokenizer, options.tokens))
-    elif options.ids:  # all of them are good before anything is written
+    elif options.ids:  # all are checked before anything is written
         write_text([tokenizer.decode(list(map(parse_id, options.ids)))])
     else:
         write_text(tokenizer.decode_stream(map(parse_id, _numbers_on_stdin())))
@@ -61,8 +61,6 @@ def parse_id(word: str) -> int:
 
 
 def _numbers_on_stdin() -> Iterator[str]:
-    from trafo.cli.tokenizer.pipes import is_interactive, stdin_text
-
     if is_interactive():
         raise InputError(
             "no ids given", hint="give them as arguments, pipe them in, or give --tokens"

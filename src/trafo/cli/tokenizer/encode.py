@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
-from trafo.cli.tokenizer.arguments import (
+from trafo.cli.arguments import (
     Errors,
     OptionalInt,
     OptionalPlace,
@@ -20,8 +20,12 @@ from trafo.cli.tokenizer.arguments import (
     TextPaths,
     TokenizerPath,
 )
+from trafo.cli.pipes import is_interactive, stdin_text, write_text
 from trafo.errors import ConfigError, InputError, StorageError, require_at_least
 from trafo.runtime.commands import command
+from trafo.runtime.console import show
+from trafo.runtime.remote import RemotePath, located
+from trafo.runtime.sizes import format_duration, format_size
 
 if TYPE_CHECKING:
     from trafo.tokenizer.token_files.encode_files import EncodeElsewhere
@@ -87,8 +91,6 @@ def run(options: Options) -> None:
 
 def _refuse_other_files(out: str) -> None:
     """A token file may be replaced; any other file may not."""
-    from trafo.runtime.remote import located
-
     if located(out).exists() and not located(f"{out}.json").exists():
         raise StorageError(
             "exists and is not a token file", where=out, hint="give another name for --out"
@@ -96,8 +98,6 @@ def _refuse_other_files(out: str) -> None:
 
 
 def _write_token_file(tokenizer: Tokenizer, options: Options, out: str) -> None:
-    from trafo.runtime.console import show
-    from trafo.runtime.sizes import format_duration, format_size
     from trafo.tokenizer.token_files.encode_files import encode_files
 
     before = _time_of_change(out)
@@ -137,8 +137,6 @@ def _elsewhere(options: Options) -> AbstractContextManager[EncodeElsewhere | Non
 
 def _time_of_change(out: str) -> int:
     """Of the manifest, which is written last; 0 if there is none."""
-    from trafo.runtime.remote import RemotePath, located
-
     manifest = located(f"{out}.json")
     if isinstance(manifest, RemotePath):
         return manifest.size_and_change()[1] if manifest.exists() else 0
@@ -147,15 +145,11 @@ def _time_of_change(out: str) -> int:
 
 def _print_ids(tokenizer: Tokenizer, options: Options) -> None:
     """All ids in one line, written as they come."""
-    from trafo.cli.tokenizer.pipes import write_text
-
     ids = tokenizer.encode_iterable(_texts(options), options.special)
     write_text(_numbers(ids))
 
 
 def _texts(options: Options) -> Iterator[str]:
-    from trafo.cli.tokenizer.pipes import is_interactive, stdin_text
-
     if options.text is not None:
         return iter([options.text])
     if is_interactive():

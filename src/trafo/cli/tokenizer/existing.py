@@ -25,7 +25,7 @@ def refuse_to_replace(path: Path) -> None:
 def refuse_other_training(folder: Path, facts: Mapping[str, Any]) -> None:
     """Raise if the folder's tokenizer was not trained as `facts` says.
 
-    What an interrupted training left does not stand in the way of the same training.
+    What an interrupted training left may be used by the same training.
     """
     from trafo.tokenizer.formats.load import load_training_facts
     from trafo.tokenizer.train import has_counts_of

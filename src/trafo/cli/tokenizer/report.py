@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trafo.cli.tokenizer.arguments import Errors, OptionalPlace, TextPaths, TokenizerPath
+from trafo.cli.arguments import Errors, OptionalPlace, TextPaths, TokenizerPath
 from trafo.errors import require_at_least
+from trafo.runtime.console import results, show, show_json
 
 if TYPE_CHECKING:
     from trafo.tokenizer.report import Report
@@ -51,7 +52,8 @@ def run(options: Options) -> None:
         for tokenizer, path in zip(tokenizers, paths, strict=True)
     ]
     if options.json:
-        _show_json(reports)
+        content = [report.to_dict() for report in reports]
+        show_json(content[0] if len(content) == 1 else content)
         return
     if options.show:
         for tokenizer in tokenizers:
@@ -59,26 +61,14 @@ def run(options: Options) -> None:
     _show_tables(reports)
 
 
-def _show_json(reports: list[Report]) -> None:
-    import json
-
-    from trafo.runtime.console import show
-
-    content = [report.to_dict() for report in reports]
-    show(json.dumps(content[0] if len(content) == 1 else content, indent=2, ensure_ascii=False))
-
-
 def _show_tables(reports: list[Report]) -> None:
-    from trafo.cli.tokenizer.comparison_tables import comparison_tables
-    from trafo.cli.tokenizer.report_tables import report_tables
-    from trafo.runtime.console import show
+    from trafo.cli.tokenizer.report_tables import comparison_tables, report_tables
 
     show(*(report_tables(*reports) if len(reports) == 1 else comparison_tables(*reports)))
 
 
 def _show_tokens(tokenizer: Tokenizer, text: str) -> None:
-    from trafo.cli.tokenizer.coloured import barred_tokens, coloured_tokens
-    from trafo.runtime.console import results, show
+    from trafo.cli.tokenizer.report_tables import barred_tokens, coloured_tokens
 
     coloured = results().is_terminal and not results().no_color
     show(coloured_tokens(tokenizer, text) if coloured else barred_tokens(tokenizer, text))

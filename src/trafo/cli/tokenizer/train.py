@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trafo.cli.tokenizer.arguments import (
+from trafo.cli.arguments import (
     Errors,
     OptionalInt,
     OptionalString,
@@ -14,9 +14,12 @@ from trafo.cli.tokenizer.arguments import (
     Strings,
     TextPaths,
 )
-from trafo.cli.tokenizer.existing import COUNTS
+from trafo.cli.tokenizer.existing import COUNTS, refuse_other_training
 from trafo.errors import InputError, require_at_least
 from trafo.runtime.commands import command
+from trafo.runtime.console import show
+from trafo.runtime.remote import fetched, send_folder
+from trafo.runtime.sizes import parse_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,9 +63,6 @@ class Options:
 def run(options: Options) -> None:
     """Train, save, and print a summary."""
     from trafo.cli.tokenizer.training_summary import training_summary
-    from trafo.runtime.console import show
-    from trafo.runtime.remote import fetched, send_folder
-    from trafo.runtime.sizes import parse_size
     from trafo.tokenizer import open_inputs
 
     folder = fetched(options.out)
@@ -83,7 +83,6 @@ def run(options: Options) -> None:
 
 def train(options: Options, inputs: Inputs, folder: Path, max_memory: int | None) -> Training:
     """Train and save in a folder of this machine."""
-    from trafo.cli.tokenizer.existing import refuse_other_training
     from trafo.tokenizer.formats.load import save_folder
     from trafo.tokenizer.train import deciding_facts, train_tokenizer
 
@@ -104,7 +103,10 @@ def train(options: Options, inputs: Inputs, folder: Path, max_memory: int | None
             work_dir=folder / COUNTS,
             elsewhere=elsewhere,
         )
-    save_folder(training.spec, folder, training={**facts, **_learned(training)})
+    # Only what is the same in every run, so that the folder is too.
+    for name in ("num_bytes", "num_words", "num_distinct_words"):
+        facts[name] = getattr(training, name)
+    save_folder(training.spec, folder, training=facts)
     return training
 
 
@@ -114,12 +116,3 @@ def _elsewhere(options: Options) -> AbstractContextManager[CountElsewhere | None
     from trafo.cluster.counting import counting_on
 
     return counting_on(options.on, options.workers)
-
-
-def _learned(training: Training) -> dict[str, int]:
-    """Only what is the same in every run, so that the folder is too."""
-    return {
-        "num_bytes": training.num_bytes,
-        "num_words": training.num_words,
-        "num_distinct_words": training.num_distinct_words,
-    }

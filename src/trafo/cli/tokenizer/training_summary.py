@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from trafo.cli.tokenizer.cells import clipped
+from trafo.cli.tokenizer.report_tables import clipped
 from trafo.runtime.sizes import format_duration, format_size
 from trafo.runtime.tables import dim, plain_table
 from trafo.tokenizer.kernels.arrays import NUM_BYTES
@@ -28,7 +28,7 @@ def training_summary(
 ) -> Table:
     """Times, rates and sizes; a small text may not give all of the requested `vocab_size`.
 
-    `max_memory`, in bytes, holds here too: what a sample of the text shows takes a part of it.
+    `max_memory`, in bytes, also limits the sample of the text that is encoded here.
     """
     spec = training.spec
     table = plain_table("lrl")

@@ -70,7 +70,9 @@ def contents(summary: Summary) -> list[Block]:
     drawn = {CLOCKS[clock]: picture for clock, picture in curves.items() if picture is not None}
     if drawn:
         blocks += [Heading("Learning curves"), Choice(drawn)]
-    blocks += [Heading("Cost"), draw_cost(summary, cells), _costs(cells)]
+    head = ("", "steps", "tokens", "time", "tokens/s", "peak memory")
+    costs = Grid(head, tuple(_cost(cell) for cell in cells))
+    blocks += [Heading("Cost"), draw_cost(summary, cells), costs]
     return [*blocks, Heading("Method"), Sentences((*_methods(summary), _METHOD))]
 
 
@@ -149,11 +151,6 @@ def _row(summary: Summary, cell: Cell) -> tuple[str, ...]:
 def _counts(cell: Cell) -> str:
     counts = {status: len(cell.ended_at(status)) for status in ("finished", "diverged", "stopped")}
     return ", ".join(f"{number} {status}" for status, number in counts.items() if number)
-
-
-def _costs(cells: Sequence[Cell]) -> Grid:
-    head = ("", "steps", "tokens", "time", "tokens/s", "peak memory")
-    return Grid(head, tuple(_cost(cell) for cell in cells))
 
 
 def _cost(cell: Cell) -> tuple[str, ...]:

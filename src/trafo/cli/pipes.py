@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from trafo.errors import InputError
+from trafo.runtime.console import say
 
 _READ_SIZE = 1 << 16  # bytes
 _SECONDS_TO_WAIT = 1.0
@@ -47,8 +48,6 @@ def wait_for_stdin(what: str) -> None:
     except (OSError, ValueError):  # not a real file, as in tests: then it does not wait
         return
     if not ready:
-        from trafo.runtime.console import say
-
         say(f"waiting for {what} on standard input; Ctrl-D ends it")
 
 
