@@ -1,4 +1,4 @@
-"""Generation settings: sampling and stop conditions. No torch here."""
+"""Settings of generation (sampling, stop conditions) and of the engine. No torch here."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from trafo.errors import require
+from trafo.errors import require, require_at_least, require_choice
 
 Kernel = Literal["readable", "compiled", "auto"]
+WeightDtype = Literal["float32", "int8"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,3 +93,27 @@ class GenerationConfig:
     def is_greedy(self) -> bool:
         """Whether decoding is greedy (temperature 0)."""
         return self.temperature == 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """Limits of an engine."""
+
+    max_running: int = 64
+    """maximum batch size: sequences that are decoded together"""
+    chunk_tokens: int = 128
+    """tokens per step: a long prompt is read in chunks, so that it does not stop the others"""
+    cache_bytes: int = 512 * 2**20
+    """memory of the KV cache, in bytes"""
+    kernel: Kernel = "auto"
+    """readable (the model itself), compiled (for this processor), or auto (where possible)"""
+    weights: WeightDtype = "float32"
+    """dtype of the weights: float32, or int8, which takes a quarter of the memory and is faster"""
+    threads: int | None = None
+    """threads of the compiled kernels; None: as many as are fastest, found by timing the work"""
+
+    def __post_init__(self) -> None:
+        require_at_least(1, max_running=self.max_running, chunk_tokens=self.chunk_tokens)
+        require_at_least(1, cache_bytes=self.cache_bytes, threads=self.threads)
+        require_choice(get_args(Kernel), kernel=self.kernel)
+        require_choice(get_args(WeightDtype), weights=self.weights)

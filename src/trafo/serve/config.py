@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from trafo.errors import require, require_at_least
-from trafo.generate.engine.scheduler import EngineConfig
+from trafo.generate.config import EngineConfig
 
 
 @dataclass(frozen=True, kw_only=True)

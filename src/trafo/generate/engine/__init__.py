@@ -5,8 +5,8 @@ Split by job: `blocks` (who owns which part of the cache), `cache` (the numbers 
 `engine` (all of it together).
 """
 
+from trafo.generate.config import EngineConfig
 from trafo.generate.engine.build import build_engine
 from trafo.generate.engine.engine import Engine
-from trafo.generate.engine.scheduler import EngineConfig
 
 __all__ = ["Engine", "EngineConfig", "build_engine"]

@@ -54,10 +54,6 @@ class BlockPool:
         """Blocks that nobody uses."""
         return len(self._free) + len(self._idle)
 
-    def fits(self, num_tokens: int) -> bool:
-        """Whether a sequence of that many tokens fits into an empty cache."""
-        return _blocks_for(num_tokens) <= self.num_blocks
-
     def allocate(self, ids: Sequence[int], num_tokens: int) -> Pages | None:
         """Blocks for `num_tokens` tokens that begin with `ids`; None: there are not enough.
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trafo.generate.config import EngineConfig
 from trafo.generate.engine.cache import PagedCache, StepBatch
 from trafo.generate.engine.engine import Engine, Step
 from trafo.generate.engine.readable_step import ReadableStep
-from trafo.generate.engine.scheduler import EngineConfig
 from trafo.models import CausalLM
 from trafo.runtime.threads import ThreadChooser
 

@@ -5,6 +5,7 @@ No kernel mixes rows, and none lets the number of rows change the order of a sum
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import prange
@@ -15,6 +16,14 @@ from trafo.runtime.kernels import float_kernel, float_subkernel, parallel_kernel
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
+
+
+class Places(NamedTuple):
+    """Which token of which sequence a row is, and the blocks of the cache of each sequence."""
+
+    positions: Ints
+    rows: Ints
+    tables: Ints
 
 
 @float_subkernel
@@ -110,16 +119,9 @@ def rotate(x: Floats, num_heads: int, cos: Floats, sin: Floats, positions: Ints)
 
 
 @float_kernel
-def store(
-    qkv: Floats,
-    num_heads: int,
-    keys: Floats,
-    values: Floats,
-    tables: Ints,
-    rows: Ints,
-    positions: Ints,
-) -> None:
+def store(qkv: Floats, num_heads: int, keys: Floats, values: Floats, places: Places) -> None:
     """Put each token's keys and values into its place in the cache."""
+    positions, rows, tables = places
     kv_heads, d_head = keys.shape[1], keys.shape[2]
     for b in range(qkv.shape[0]):
         block, offset = tables[rows[b], positions[b] // LANES], positions[b] % LANES
@@ -224,9 +226,7 @@ def attend(
     num_heads: int,
     keys: Floats,
     values: Floats,
-    tables: Ints,
-    rows: Ints,
-    positions: Ints,
+    places: Places,
     window: int,
     out: Floats,
 ) -> None:
@@ -238,7 +238,7 @@ def attend(
     kv_heads = keys.shape[1]
     for i in prange(qkv.shape[0] * kv_heads):
         b, h = np.int64(i) // kv_heads, np.int64(i) % kv_heads
-        _attend_one(qkv, num_heads, keys, values, tables, rows, positions, window, out, b, h)
+        _attend_one(qkv, num_heads, keys, values, places, window, out, b, h)
 
 
 @float_subkernel
@@ -247,15 +247,14 @@ def _attend_one(
     num_heads: int,
     keys: Floats,
     values: Floats,
-    tables: Ints,
-    rows: Ints,
-    positions: Ints,
+    places: Places,
     window: int,
     out: Floats,
     b: int,
     h: int,
 ) -> None:
     """Token b with the heads that share the keys and values of head h."""
+    positions, rows, tables = places
     kv_heads, d_head = keys.shape[1], keys.shape[2]
     group = num_heads // kv_heads
     scale = np.float32(1.0 / math.sqrt(d_head))

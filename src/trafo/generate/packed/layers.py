@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trafo.generate.packed import kernels
 from trafo.generate.packed.int_kernels import int8_products
-from trafo.generate.packed.kernels import Floats, Ints
+from trafo.generate.packed.kernels import Floats, Ints, Places
 from trafo.generate.packed.tiles import LANES
 from trafo.runtime.kernels import float_kernel, float_subkernel
 
@@ -81,14 +81,6 @@ class Weights(NamedTuple):
     head: Linear
 
 
-class Places(NamedTuple):
-    """Which token of which sequence a row is, and the blocks of the cache of each sequence."""
-
-    positions: Ints
-    rows: Ints
-    tables: Ints
-
-
 @float_kernel
 def forward(
     weights: Weights, ids: Ints, places: Places, wanted: Ints, keys: Floats, values: Floats
@@ -128,13 +120,11 @@ def _attention(
     if k_norm.gain.shape[0]:
         first = num_heads * d_head
         kernels.normalize_heads(qkv, first, kv_heads, k_norm.gain[layer], k_norm.eps)
-    positions, rows, tables = places
     if attention.cos.shape[0]:
-        kernels.rotate(qkv, num_heads + kv_heads, attention.cos, attention.sin, positions)
-    kernels.store(qkv, num_heads, keys, values, tables, rows, positions)
+        kernels.rotate(qkv, num_heads + kv_heads, attention.cos, attention.sin, places.positions)
+    kernels.store(qkv, num_heads, keys, values, places)
     out = np.empty((x.shape[0], num_heads * d_head), np.float32)
-    window = attention.window
-    kernels.attend(qkv, num_heads, keys, values, tables, rows, positions, window, out)
+    kernels.attend(qkv, num_heads, keys, values, places, attention.window, out)
     return _linear(out, attention.output, layer)
 
 

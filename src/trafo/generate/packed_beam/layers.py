@@ -13,7 +13,7 @@ import numpy as np
 from trafo.generate.packed.kernels import Floats, Ints, activate, exp
 from trafo.generate.packed.layers import Linear, add, add_bias, norm
 from trafo.generate.packed.tiles import LANES, tile_1, tile_6
-from trafo.generate.packed_beam.weights import Decoder, Memory
+from trafo.generate.packed_beam.weights import Beams, Decoder, Memory
 from trafo.runtime.kernels import float_subkernel
 
 GROUP = 6
@@ -21,45 +21,34 @@ GROUP = 6
 
 
 @float_subkernel
-def hidden_states(
-    decoder: Decoder, memory: Memory, ids: Ints, rows: Ints, sources: Ints, ancestors: Ints
-) -> Floats:
-    """Final hidden states of some rows, which read `ids`; keys and values go into the memory.
-
-    `sources` and `ancestors` are those of all rows. Whole groups of rows come back.
-    """
-    step = ancestors.shape[1] - 1
+def hidden_states(decoder: Decoder, memory: Memory, beams: Beams, rows: Ints) -> Floats:
+    """Final hidden states of these rows, in whole groups; keys and values go into the memory."""
+    step = beams.ancestors.shape[1] - 1
     d_model = decoder.embeddings.shape[1]
     x = np.zeros(((rows.shape[0] + GROUP - 1) // GROUP * GROUP, d_model), np.float32)
     scale = np.float32(decoder.embedding_scale)
     for i in range(rows.shape[0]):
         for k in range(d_model):
-            x[i, k] = decoder.embeddings[ids[rows[i]], k] * scale + decoder.positions[step, k]
+            x[i, k] = decoder.embeddings[beams.ids[rows[i]], k] * scale + decoder.positions[step, k]
     for layer in range(memory.target_keys.shape[0]):
-        x = _layer(x, decoder, memory, layer, rows, sources, ancestors)
+        x = _layer(x, decoder, memory, layer, rows, beams)
     return norm(x, decoder.final_norm, 0)
 
 
 @float_subkernel
 def _layer(
-    x: Floats,
-    decoder: Decoder,
-    memory: Memory,
-    layer: int,
-    rows: Ints,
-    sources: Ints,
-    ancestors: Ints,
+    x: Floats, decoder: Decoder, memory: Memory, layer: int, rows: Ints, beams: Beams
 ) -> Floats:
     """Self-attention, cross-attention, feed-forward, each with its norm before or after it."""
     is_pre = decoder.is_pre_norm
     first, second, third = decoder.norms
     h = norm(x, first, layer) if is_pre else x
-    out = _attend_to_target(h, decoder, memory, layer, rows, ancestors)
+    out = _attend_to_target(h, decoder, memory, layer, rows, beams.ancestors)
     x = add(x, linear(out, decoder.output, layer))
     x = x if is_pre else norm(x, first, layer)
 
     h = norm(x, second, layer) if is_pre else x
-    out = _attend_to_source(h, decoder, memory, layer, rows, sources)
+    out = _attend_to_source(h, decoder, memory, layer, rows, beams.sources)
     x = add(x, linear(out, decoder.cross_output, layer))
     x = x if is_pre else norm(x, second, layer)
 
