@@ -1,4 +1,10 @@
-"""Model -> ids -> text. The public names, each imported on first use: importing torch is slow."""
+"""Model -> ids -> text.
+
+Readable: `reference` (no KV cache, no batches), then `sampling`, `decode` (KV cache) and `complete`
+(text); for translation `beam_reference`, then `beam`, `beam_decoder` and `translate`. Fast:
+`engine` (continuous batching) and the compiled steps `packed` and `packed_beam`.
+The public names are imported on first use: importing torch is slow.
+"""
 
 from typing import TYPE_CHECKING
 

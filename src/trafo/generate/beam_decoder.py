@@ -60,12 +60,12 @@ class BeamDecoder(Protocol):
     ) -> Continuations:
         """Best continuations of hypotheses with these last tokens and log-probabilities.
 
-        The hypotheses of a sentence come best first. `number` is twice the beam, and complete is
-        what beam search needs of it: the first `beam` ones, and the first `beam` that do not end.
+        The hypotheses of a sentence come best first. `number` is twice the beam; only what beam
+        search needs is complete: the first `beam` ones, and the first `beam` that do not end.
         """
 
     def follow(self, rows: Int64[np.ndarray, " new_rows"]) -> None:
-        """Row i goes on with the hypothesis of row `rows[i]`."""
+        """Row i continues the hypothesis of row `rows[i]`."""
 
 
 def make_batch(

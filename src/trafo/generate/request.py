@@ -32,7 +32,7 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A prompt and how to continue it. Two requests are never the same, even if equal."""
+    """A prompt and how to continue it. Compared by identity."""
 
     prompt: Sequence[int]
     config: GenerationConfig

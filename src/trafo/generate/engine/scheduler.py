@@ -1,7 +1,7 @@
 """What each step reads: one token of every decoding sequence, and prompts in chunks.
 
-Sequences begin in the order in which they came, as soon as there is a place in the batch and room
-in the cache. A long prompt is read in chunks beside the others' decoding, so it does not stop them.
+Sequences start in the order of arrival, as soon as there is a place in the batch and room in the
+cache. A long prompt is read in chunks while the others decode, so it does not stop them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Scheduler:
         self._config = config
 
     def add(self, sequence: Sequence) -> None:
-        """Last in the queue."""
+        """Append to the queue."""
         self.waiting.append(sequence)
 
     def plan(self) -> list[Chunk]:
@@ -68,14 +68,14 @@ class Scheduler:
         self.waiting = deque(each for each in self.waiting if each.request is not request)
 
     def _slide(self) -> None:
-        """A sequence whose window moved is read anew; without room for that it waits, first."""
+        """A sequence whose window moved is read again, from the front of the queue."""
         for sequence in list(self.running):
             if sequence.place_window():
                 self.finish(sequence)
                 self.waiting.appendleft(sequence)
 
     def _admit(self) -> None:
-        """First come, first served; only who waits for an equal prompt lets others pass."""
+        """First come, first served, but one that waits for an equal prompt lets others pass."""
         passed: list[Sequence] = []
         while self.waiting and len(self.running) < self._config.max_running:
             sequence = self.waiting.popleft()

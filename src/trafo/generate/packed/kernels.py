@@ -28,7 +28,7 @@ class Places(NamedTuple):
 
 @float_subkernel
 def _panel_product(x: Floats, panels: Floats, p: np.int64, out: Floats) -> None:
-    """All rows of x times one panel, which stays in the processor's cache meanwhile."""
+    """All rows of x times one panel, which stays in the processor's cache."""
     num_rows, x_stride, out_stride = x.shape[0], x.shape[1], out.shape[1]
     depth = panels.shape[1]
     at, column = p * depth * LANES, p * LANES

@@ -1,7 +1,7 @@
 """The layers of a model on rows of tokens, in one compiled call: no Python between the products.
 
-The weights of all layers lie in one array for each kind. What a model does not have (a bias, a
-norm, positions) is an array without numbers, so that one compiled function serves every model.
+The weights of all layers are one array for each kind. What a model does not have (a bias, a norm,
+positions) is an empty array, so that one compiled function serves every model.
 """
 
 from typing import Any, NamedTuple
@@ -42,7 +42,7 @@ class Norm(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """Queries, keys and values below each other."""
+    """The projections of q, k and v are stacked."""
 
     qkv: Linear
     output: Linear
@@ -57,7 +57,7 @@ class Attention(NamedTuple):
 
 
 class FeedForward(NamedTuple):
-    """SwiGLU has gates and values below each other in `up`."""
+    """For SwiGLU, `up` stacks the gate (W1) and the values (W3)."""
 
     up: Linear
     down: Linear
@@ -138,7 +138,7 @@ def _feed_forward(x: Floats, feed_forward: FeedForward, layer: int) -> Floats:
 
 @float_subkernel
 def _linear(x: Floats, linear: Linear, layer: int) -> Floats:
-    """The result may be wider than the matrix, whole panels."""
+    """x W^T + b; the result may be wider than the matrix: whole panels."""
     num_panels = max(linear.floats.shape[1], linear.ints.shape[1])
     out = np.empty((x.shape[0], num_panels * LANES), np.float32)
     if linear.scales.shape[0]:

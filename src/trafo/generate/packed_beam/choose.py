@@ -2,8 +2,8 @@
 
 A thread takes some sentences through all layers, the output head and the choice. The hypotheses of
 a sentence come best first, and a continuation is never more probable than what it continues. So the
-best hypothesis of each sentence goes first; of the others, those that are less probable now than
-`beam` continuations already found, which do not end, are not computed at all.
+best hypothesis of each sentence goes first; the others are computed only if they are more probable
+than the worst of `beam` continuations found so far that do not end.
 """
 
 import math
@@ -18,13 +18,13 @@ from trafo.generate.packed_beam.weights import Beams, Decoder, Doubles, Memory
 from trafo.runtime.kernels import float_kernel, float_subkernel
 
 TOGETHER = 192
-"""rows that go through the layers together, at most: what is computed of them fits into a cache"""
+"""most rows per pass through the layers: their hidden states fit into the processor's cache"""
 
 CHUNK = 32
-"""panels of the head whose logits are made, and looked at, before the next ones"""
+"""panels of the head whose logits are computed and ranked together"""
 
 LOOK = 64
-"""logits that are compared with the lowest one kept before any of them is looked at"""
+"""logits that are compared with the lowest one kept in one vectorized loop"""
 
 
 @float_kernel
@@ -37,7 +37,7 @@ def decode_and_choose(
     last: int,
     best: Continuations,
 ) -> None:
-    """Fill in `best` for the sentences from `first` up to `last`, without it."""
+    """Fill in `best` for the sentences in range(first, last)."""
     best.logprobs[first:last] = -np.inf
     best.tokens[first:last] = decoder.padding
     best.parents[first:last] = 0

@@ -1,6 +1,6 @@
 """The decoder of an `EncoderDecoder` for beam search: what `CachedDecoder` computes, fast.
 
-No key is ever copied, and the beams of a sentence share the keys of its source.
+No key is copied, and the beams of a sentence share the keys of its source.
 """
 
 from __future__ import annotations

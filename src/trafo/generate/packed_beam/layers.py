@@ -1,9 +1,8 @@
 """The layers of a decoder on rows of hypotheses, compiled by numba for this processor.
 
-The keys of step t lie where step t wrote them, for ever: when hypotheses change places, only the
-table of ancestors changes. `ancestors[row, t]` is the row that held the row's hypothesis at step t.
-The beams of a sentence read the same keys of its source. Rows come in groups of `GROUP`, the
-last of which may be empty.
+Keys and values stay where their step wrote them: when hypotheses move, only the table of ancestors
+changes. `ancestors[row, t]` is the row that held the row's hypothesis at step t. The beams of a
+sentence share the keys of its source. Rows come in groups of `GROUP`; the last may be padding.
 """
 
 import math
@@ -108,7 +107,7 @@ def _attend(
 def _attend_to_source(
     h: Floats, decoder: Decoder, memory: Memory, layer: int, rows: Ints, sources: Ints
 ) -> Floats:
-    """The same over the keys of a sentence, which lie together: `LANES` of them at a time."""
+    """The same over the adjacent keys of a source, `LANES` at a time."""
     keys, values = memory.source_keys[layer], memory.source_values[layer]
     num_heads, size, num_columns = keys.shape[1:]
     width = values.shape[3]
@@ -158,7 +157,7 @@ def linear(x: Floats, weights: Linear, layer: int) -> Floats:
 
 @float_subkernel
 def product(x: Floats, panels: Floats, first: int, last: int, out: Floats) -> None:
-    """x times the panels from `first` on up to `last`, without it."""
+    """x times the panels in range(first, last)."""
     x_stride, out_stride, depth = x.shape[1], out.shape[1], panels.shape[1]
     for p in range(first, last):
         column, at = (p - first) * LANES, p * depth * LANES

@@ -1,7 +1,7 @@
 """What the compiled step reads: a decoder's weights, keys and values, and the hypotheses.
 
-The weights of all layers lie in one array for each kind, in panels (`packed/panels.py`). What a
-model does not have (a bias, a final norm) is an array without numbers.
+The weights of all layers are one array for each kind, in panels (`packed/panels.py`). What a model
+does not have (a bias, a final norm) is an empty array.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Memory(NamedTuple):
     """Keys and values of a batch, of the source and of the targets so far."""
 
     source_keys: Floats
-    """(layers, sentences, heads, d_head, source); rows are filled up to whole vectors"""
+    """(layers, sentences, heads, d_head, source); rows are padded to whole vectors"""
     source_values: Floats
-    """(layers, sentences, heads, source, d_head); too"""
+    """(layers, sentences, heads, source, d_head), padded too"""
     lengths: Ints
     """(sentences,): how many of a source's keys are not padding"""
     target_keys: Floats

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import Module, ModuleList
 
 from trafo.generate.config import GenerationConfig
-from trafo.generate.window import kept_tokens, window_start
+from trafo.generate.window import window_start
 from trafo.models import CausalLM, EncoderDecoder, record_attention
 
 ALTERNATIVES = 5
@@ -71,8 +71,7 @@ def token_logprobs(model: CausalLM, ids: Sequence[int]) -> list[float | None]:
 
 
 def _window(model: CausalLM, num_ids: int) -> int:
-    context = model.context_length
-    return window_start(num_ids, context, kept_tokens(context, GenerationConfig.kept_share))
+    return window_start(num_ids, model.context_length, GenerationConfig.kept_share)
 
 
 @torch.inference_mode()
