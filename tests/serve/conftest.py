@@ -16,7 +16,7 @@ from trafo.checkpoint.bundle import Bundle
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.generate.engine import Engine, EngineConfig, build_engine
 from trafo.models import TransformerLM
-from trafo.serve.app import create_app
+from trafo.serve.app import App
 from trafo.serve.chat_template import ChatTemplate
 from trafo.serve.config import ServeConfig
 from trafo.serve.models import LanguageModel, Models
@@ -57,7 +57,8 @@ def serve(bundle: Bundle, engine: Engine) -> Iterator[Callable[..., TestClient]]
             config = ServeConfig(**settings)
             worker = Worker(engine, config.max_queue)
             model = LanguageModel("tiny", Path("tiny"), bundle, worker, template)
-            return stack.enter_context(TestClient(create_app(Models([model]), config)))
+            app = App(Models([model]), config)
+            return stack.enter_context(TestClient(app, base_url="http://127.0.0.1"))
 
         yield make
 

@@ -16,7 +16,7 @@ from trafo.generate import GenerationConfig
 from trafo.generate.engine import EngineConfig
 from trafo.generate.request import Request
 from trafo.models import EncoderDecoder, EncoderDecoderConfig
-from trafo.serve.app import create_app
+from trafo.serve.app import App
 from trafo.serve.config import ServeConfig
 from trafo.serve.follow import follow, newest_step, take_up
 from trafo.serve.models import Models, load_language_model, load_models
@@ -50,7 +50,7 @@ def test_newer_weights_answer_new_requests(run, bundle):
         assert served.bundle.step == 8
         assert served.worker is not old
         # SIGTERM waits for those on the older weights, too.
-        assert create_app(Models([served]), CONFIG).num_active == 1
+        assert App(Models([served]), CONFIG).num_active == 1
         batches = [batch async for batch in running.batches()]
         assert sum(map(len, batches)) == 20  # on the older weights, to the end
         old.stop()

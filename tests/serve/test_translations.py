@@ -14,7 +14,7 @@ from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.generate.beam_config import BeamConfig
 from trafo.generate.translate import translate
 from trafo.models import EncoderDecoder, EncoderDecoderConfig
-from trafo.serve.app import create_app
+from trafo.serve.app import App
 from trafo.serve.models import Models, TranslationModel
 
 
@@ -33,7 +33,7 @@ def test_translations(bundle):
     expected = translate(
         model, tokenizer, sentences, BeamConfig(beam=3, n_best=2, length_penalty=0.2)
     )
-    with TestClient(create_app(Models([served]))) as client:
+    with TestClient(App(Models([served])), base_url="http://127.0.0.1") as client:
         assert client.get("/v1/models").json()["data"][0]["kind"] == "translation"
         assert client.get("/v1/models").json()["data"][0]["dtype"] == "float32"
         body = {"input": sentences, "beam": 3, "n_best": 2}

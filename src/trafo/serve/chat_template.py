@@ -1,7 +1,7 @@
-"""Messages -> the ids of a prompt: by the model's own Jinja template, or by a plain one.
+"""Messages -> the ids of a prompt, by the model's own Jinja template or a plain one.
 
-Special tokens come from the template alone. In what people write they stay text: while the template
-runs, each is hidden behind a word that nobody could have guessed.
+Only the template may write special tokens. In messages they stay text: while the template runs, a
+random word stands in for each of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trafo.checkpoint.locate import find_kind
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.errors import FormatError
 from trafo.runtime.json_text import parse_json
-from trafo.serve.errors import ApiError
+from trafo.serve.errors import invalid
 from trafo.serve.protocol import Message
 
 TEMPLATE_FILE = "chat_template.jinja"
@@ -29,10 +29,10 @@ PLAIN = """\
 {{ names[message.role] }}: {{ message.content }}
 {% endfor -%}
 Assistant:"""
-"""a line for each message, then the assistant's turn"""
+"""one line per message, then the assistant's turn"""
 
 _PLAIN_STOPS = ("\nUser:", "\nSystem:")
-"""where a model would go on with somebody else's part"""
+"""where a model would continue with the next person's message"""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class ChatTemplate:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         def refuse(message: str) -> None:
-            raise ApiError(400, message, param="messages", code="invalid_value")
+            raise invalid(message, "messages")
 
         dicts = [
             {"role": message.role, "content": content}
@@ -78,11 +78,11 @@ class ChatTemplate:
             )
         except TemplateError as error:
             what = f"the model's chat template fails on these messages: {error}"
-            raise ApiError(400, what, param="messages", code="invalid_value") from None
+            raise invalid(what, "messages") from None
 
 
 def read_template(path: Path) -> ChatTemplate:
-    """The template beside a model; the plain one if there is none."""
+    """The template in a model's folder; the plain one if there is none."""
     folder = path.parent.parent if find_kind(path) == "checkpoint" else path
     if not folder.is_dir():
         return ChatTemplate()

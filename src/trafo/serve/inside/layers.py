@@ -1,8 +1,7 @@
-"""A text's way through the layers of a model.
+"""What the layers of a model compute from a text.
 
 Logit lens (nostalgebraist, 2020): the final norm and the output head, applied to the hidden states
-after every layer, tell what each layer would say. Norms: the length of the hidden state of each
-position after every layer.
+after every layer, show what that layer would predict. Norms: the L2 norm of each hidden state.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ ALTERNATIVES = 5
 
 @dataclass(frozen=True)
 class Layers:
-    """What every layer would say; layer 0 is the embedding, the last one is the model's answer."""
+    """What every layer would predict; layer 0 is the embedding, the last one the model's output."""
 
     ids: Int[Tensor, "layer seq best"]
     """the likeliest next tokens"""
@@ -39,7 +38,7 @@ class Layers:
 
 
 def own_hooks(model: CausalLM) -> CausalLM:
-    """The same weights in modules of their own: hooks on them do not see other threads' calls."""
+    """The same weights in new modules, whose hooks do not see calls of other threads."""
     tensors = chain(model.parameters(), model.buffers())
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
 
