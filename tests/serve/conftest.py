@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from trafo.checkpoint.bundle import Bundle
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.generate.engine import Engine, EngineConfig, build_engine
-from trafo.models import TransformerLM
+from trafo.models import EncoderDecoder, EncoderDecoderConfig, TransformerLM
 from trafo.serve.app import App
 from trafo.serve.chat_template import ChatTemplate
 from trafo.serve.config import ServeConfig
@@ -40,6 +40,17 @@ def tiny_bundle() -> Bundle:
 @pytest.fixture(scope="session")
 def bundle() -> Bundle:
     return tiny_bundle()
+
+
+@pytest.fixture
+def translator() -> EncoderDecoder:
+    """A translation model of the same bytes on both sides."""
+    torch.manual_seed(0)
+    config = EncoderDecoderConfig(
+        source_vocab_size=257, target_vocab_size=257, d_model=16, num_encoder_layers=1,
+        num_decoder_layers=1, num_heads=2, d_ff=16, context_length=32,
+    )  # fmt: skip
+    return EncoderDecoder(config).eval()
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,6 @@ from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.generate import GenerationConfig
 from trafo.generate.engine import EngineConfig
 from trafo.generate.request import Request
-from trafo.models import EncoderDecoder, EncoderDecoderConfig
 from trafo.serve.app import App
 from trafo.serve.config import ServeConfig
 from trafo.serve.follow import follow, newest_step, take_up
@@ -111,12 +110,8 @@ def test_a_link_that_points_elsewhere_later_changes_nothing(run, bundle, tmp_pat
     assert newest_step(served) == 7
 
 
-def test_translation_models_are_followed_too(tmp_path, bundle):
-    config = EncoderDecoderConfig(
-        source_vocab_size=257, target_vocab_size=257, d_model=16, num_encoder_layers=1,
-        num_decoder_layers=1, num_heads=2, d_ff=16, context_length=32,
-    )  # fmt: skip
-    model = EncoderDecoder(config)
+def test_translation_models_are_followed_too(tmp_path, bundle, translator):
+    model = translator
     PairTokenizer(bundle.tokenizer, bundle.tokenizer).save(tmp_path / "tokenizer")
     save(tmp_path, model, 3)
 

@@ -64,8 +64,8 @@ def test_all_completions_that_wait_count(bundle, engine):
     asyncio.run(scenario())
 
 
-def test_a_computation_that_nobody_waits_for_keeps_its_place(client):
-    """Its thread goes on, so the next one begins after it; the queue counts it."""
+def test_an_abandoned_computation_keeps_its_place(client):
+    """Its thread continues, so the next one begins after it; the queue counts it."""
     service = client.app.service
     begun, go_on, log = threading.Event(), threading.Event(), []
 

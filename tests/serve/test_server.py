@@ -178,7 +178,7 @@ def test_a_header_that_does_not_come_ends_the_connection(address):
         assert trickling.recv(1) == b""
 
 
-def test_a_reader_that_stops_reading_holds_nobody(address):
+def test_a_client_that_stops_reading_blocks_no_other(address):
     """Its answer is larger than all buffers; others are answered, and it is cut off in the end."""
     endless = {"max_tokens": 50_000, "logit_bias": {"256": -100}}
     body = {"prompt": "Hi", "stream": True, "logprobs": 5} | endless
@@ -226,7 +226,7 @@ def _in_process(program, package):
 
 
 def refused(url):
-    """Ask until the answer is 503, or nobody answers any more."""
+    """Ask until the answer is 503, or there is none."""
     while True:
         try:
             with urllib.request.urlopen(url, timeout=10) as answer:

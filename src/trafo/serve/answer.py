@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from trafo.generate.request import Piece
 from trafo.generate.sampling import Token
 from trafo.serve.errors import ApiError
-from trafo.serve.formats import Choice, Format, Json, Usage
+from trafo.serve.formats import Choice, Format, Json
 from trafo.serve.metrics import Metrics, Watch
 from trafo.serve.worker import Subscription
 
@@ -42,12 +42,11 @@ class Answer:
     ) -> None:
         requests = subscription.requests
         self.form = form
-        self.usage = Usage(sum(len(request.prompt) for request in requests))
         self.subscription = subscription
         self._per_prompt = requests[0].config.num_samples
         self._choices = [Choice(index) for index in range(self._per_prompt * len(requests))]
         self._echoes = echoes
-        self._watch = Watch(metrics, self.usage)
+        self._watch = Watch(metrics, sum(len(request.prompt) for request in requests))
 
     async def whole(self, http: HttpRequest) -> Response:
         """One answer, when everything is done."""
@@ -61,7 +60,7 @@ class Answer:
             finally:
                 self._watch.end()
         choices = [self.form.whole(choice) for choice in self._choices]
-        return JSONResponse(self.form.envelope(choices) | {"usage": self.usage.content()})
+        return JSONResponse(self.form.envelope(choices) | {"usage": self._watch.usage()})
 
     @contextmanager
     def open(self, receive: Receive) -> Iterator[None]:
@@ -91,7 +90,7 @@ class Answer:
         finally:
             self._watch.end()
         if include_usage:
-            yield _event(self.form.envelope([], chunk=True) | {"usage": self.usage.content()})
+            yield _event(self.form.envelope([], chunk=True) | {"usage": self._watch.usage()})
         yield b"data: [DONE]\n\n"
 
     def _echoed(self) -> Iterator[tuple[Choice, Echo]]:
@@ -106,7 +105,6 @@ class Answer:
         choice = self._choices[number * self._per_prompt + piece.row]
         choice.text += piece.text
         if piece.token is not None:
-            self.usage.completion_tokens += 1
             choice.tokens.append(piece.token)
             self._watch.token()
         choice.finish_reason = piece.finish_reason

@@ -6,6 +6,7 @@ random word stands in for each of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,12 +49,14 @@ class ChatTemplate:
         words = {special: f"@{token_hex(16)}@" for special in specials}
         contents = [_replace(message.text, words) for message in messages]
         rendered = self._render(tokenizer, messages, contents)
+        originals = {word: special for special, word in words.items()}
+        pattern = "|".join(map(re.escape, specials))
         ids: list[int] = []
-        for text, special in _split(rendered, specials):
-            plain = _replace(text, {word: special for special, word in words.items()})
-            ids += tokenizer.encode(plain, "ignore")
-            if special is not None:
-                ids.append(tokenizer.special_tokens[special])
+        for part in re.split(f"({pattern})", rendered) if specials else [rendered]:
+            if part in tokenizer.special_tokens:
+                ids.append(tokenizer.special_tokens[part])
+            else:
+                ids += tokenizer.encode(_replace(part, originals), "ignore")
         begin = tokenizer.markers.begin
         return ids if begin is None or ids[:1] == [begin] else [begin, *ids]
 
@@ -114,16 +117,3 @@ def _replace(text: str, words: dict[str, str]) -> str:
     for old, new in words.items():
         text = text.replace(old, new)
     return text
-
-
-def _split(text: str, specials: Sequence[str]) -> list[tuple[str, str | None]]:
-    """Texts, each with the special token after it; None after the last."""
-    parts: list[tuple[str, str | None]] = []
-    while True:
-        found = [(text.find(special), -len(special), special) for special in specials]
-        first = min((each for each in found if each[0] >= 0), default=None)
-        if first is None:
-            return [*parts, (text, None)]
-        place, _, special = first
-        parts.append((text[:place], special))
-        text = text[place + len(special) :]

@@ -17,22 +17,6 @@ _REASONS = {"stop": "stop", "end": "stop", "length": "length", None: None}
 
 
 @dataclass
-class Usage:
-    """Tokens read and written."""
-
-    prompt_tokens: int
-    completion_tokens: int = 0
-
-    def content(self) -> Json:
-        """As OpenAI writes it."""
-        return {
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-            "total_tokens": self.prompt_tokens + self.completion_tokens,
-        }
-
-
-@dataclass
 class Choice:
     """One completion as it grows."""
 

@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from trafo.serve.formats import Usage
 from trafo.serve.models import Models
 
 _DELAYS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -67,22 +66,30 @@ class EngineCollector(Collector):
 
 
 class Watch:
-    """Times the tokens of one answer."""
+    """Counts and times the tokens of one answer."""
 
-    def __init__(self, metrics: Metrics, usage: Usage) -> None:
+    def __init__(self, metrics: Metrics, prompt_tokens: int) -> None:
         self._metrics = metrics
-        self._usage = usage
+        self._read, self._written = prompt_tokens, 0
         self._last = time.perf_counter()
-        self._begun = False
 
     def token(self) -> None:
         """A token has arrived."""
         now = time.perf_counter()
         metrics = self._metrics
-        (metrics.between_tokens if self._begun else metrics.first_token).observe(now - self._last)
-        self._begun, self._last = True, now
+        (metrics.between_tokens if self._written else metrics.first_token).observe(now - self._last)
+        self._written, self._last = self._written + 1, now
+
+    def usage(self) -> dict[str, int]:
+        """The tokens read and written, as OpenAI counts them."""
+        total = self._read + self._written
+        return {
+            "prompt_tokens": self._read,
+            "completion_tokens": self._written,
+            "total_tokens": total,
+        }
 
     def end(self) -> None:
         """The answer is finished or cancelled."""
-        self._metrics.tokens.labels("prompt").inc(self._usage.prompt_tokens)
-        self._metrics.tokens.labels("completion").inc(self._usage.completion_tokens)
+        self._metrics.tokens.labels("prompt").inc(self._read)
+        self._metrics.tokens.labels("completion").inc(self._written)

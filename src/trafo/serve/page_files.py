@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from starlette.responses import Response
 from starlette.routing import Route
@@ -35,25 +34,17 @@ HEADERS = {
 
 def page_routes() -> list[Route]:
     """A route for each file of the page; `/` is its index.html."""
-    found = dict(_walk(files("trafo.serve") / "page", ""))
+    folder = Path(__file__).with_name("page")
+    names = [
+        file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.suffix in _KINDS
+    ]
     return [
-        Route("/" if name == "index.html" else f"/{name}", _sender(name, content))
-        for name, content in found.items()
+        Route("/" if name == "index.html" else f"/{name}", _sender(folder / name)) for name in names
     ]
 
 
-def _walk(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
-    found = []
-    for entry in sorted(folder.iterdir(), key=lambda each: each.name):
-        if entry.is_dir():
-            found += _walk(entry, f"{prefix}{entry.name}/")
-        else:
-            found.append((prefix + entry.name, entry.read_bytes()))
-    return found
-
-
-def _sender(name: str, content: bytes) -> Callable[[object], Awaitable[Response]]:
-    kind = _KINDS[name.rpartition(".")[2]]
+def _sender(file: Path) -> Callable[[object], Awaitable[Response]]:
+    content, kind = file.read_bytes(), _KINDS[file.suffix]
 
     async def send(_: object) -> Response:
         return Response(content, media_type=kind, headers=HEADERS)
@@ -63,8 +54,8 @@ def _sender(name: str, content: bytes) -> Callable[[object], Awaitable[Response]
 
 # Not from the machine's own tables: a module with the wrong type is not run.
 _KINDS = {
-    "html": "text/html",
-    "css": "text/css",
-    "js": "text/javascript",
-    "svg": "image/svg+xml",
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
 }

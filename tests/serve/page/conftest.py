@@ -35,7 +35,7 @@ expect.set_options(timeout=60_000)  # milliseconds: the machine may be busy
 
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory) -> Path:
-    """Two runs: one that goes on, one that is done."""
+    """Two runs: one that still trains, one that is done."""
     runs = tmp_path_factory.mktemp("runs")
     for name in ("tiny", "done"):
         (runs / name).mkdir()
