@@ -20,14 +20,12 @@ if TYPE_CHECKING:
         stream_text,
     )
     from trafo.generate.config import GenerationConfig
-    from trafo.generate.decode import Decoding
     from trafo.generate.request import Piece
     from trafo.generate.sampling import Token
 
 __all__ = [
     "Attention",
     "Completion",
-    "Decoding",
     "GenerationConfig",
     "Piece",
     "Token",
@@ -44,7 +42,6 @@ __getattr__, __dir__ = on_first_use(
         "attention_weights": ["Attention", "attention"],
         "complete": ["Completion", "generate", "generate_ids", "stream", "stream_text"],
         "config": ["GenerationConfig"],
-        "decode": ["Decoding"],
         "request": ["Piece"],
         "sampling": ["Token"],
     },
