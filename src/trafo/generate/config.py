@@ -59,26 +59,21 @@ class GenerationConfig:
     (compiled where possible)"""
 
     def __post_init__(self) -> None:
-        self._require("max_new_tokens", self.max_new_tokens >= 0, "0 or more")
-        self._require("temperature", 0.0 <= self.temperature < math.inf, "0 or more")
-        self._require("top_k", self.top_k is None or self.top_k >= 1, "1 or more")
+        require_at_least(0, max_new_tokens=self.max_new_tokens, temperature=self.temperature)
+        require_at_least(0, seed=self.seed, logprobs=self.logprobs)
+        require_at_least(1, top_k=self.top_k)
+        require_choice(get_args(Kernel), kernel=self.kernel)
         self._require("top_p", 0.0 < self.top_p <= 1.0, "more than 0 and at most 1")
         self._require("min_p", 0.0 <= self.min_p <= 1.0, "from 0 to 1")
         self._require("repetition_penalty", 0.0 < self.repetition_penalty < math.inf, "above 0")
         for name in ("frequency_penalty", "presence_penalty"):
             self._require(name, math.isfinite(getattr(self, name)), "a finite number")
-        self._require(
-            "logit_bias",
-            all(i >= 0 and math.isfinite(bias) for i, bias in self.logit_bias),
-            "pairs of an id and a finite number",
-        )
-        self._require("seed", self.seed >= 0, "0 or more")
+        is_bias = all(i >= 0 and math.isfinite(bias) for i, bias in self.logit_bias)
+        self._require("logit_bias", is_bias, "pairs of an id and a finite number")
         self._require("num_samples", 1 <= self.num_samples <= 10**6, "from 1 to 1,000,000")
         is_list = not isinstance(self.stop, str)
         self._require("stop", is_list and all(self.stop), "a list of strings that are not empty")
-        self._require("logprobs", self.logprobs is None or self.logprobs >= 0, "0 or more")
         self._require("kept_share", 0.0 < self.kept_share <= 1.0, "more than 0 and at most 1")
-        self._require("kernel", self.kernel in get_args(Kernel), "readable, compiled or auto")
 
     def _require(self, name: str, fits: bool, right: str) -> None:
         require(fits, f"{name} is {getattr(self, name)!r}", f"it must be {right}")

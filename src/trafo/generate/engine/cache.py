@@ -6,7 +6,7 @@ run over whole vectors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,7 @@ from trafo.nn import MultiHeadSelfAttention
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class StepBatch:
+class StepBatch(NamedTuple):
     """Tokens of several sequences (rows), concatenated."""
 
     ids: Ints

@@ -5,25 +5,17 @@ No kernel mixes rows, and none lets the number of rows change the order of a sum
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
+from trafo.generate.engine.cache import StepBatch
 from trafo.generate.packed.tiles import LANES, float_of_bits, tile_1, tile_2, tile_4, tile_6
 from trafo.runtime.kernels import float_kernel, float_subkernel, parallel_kernel
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
-
-
-class Places(NamedTuple):
-    """Which token of which sequence a row is, and the blocks of the cache of each sequence."""
-
-    positions: Ints
-    rows: Ints
-    tables: Ints
 
 
 @float_subkernel
@@ -119,9 +111,9 @@ def rotate(x: Floats, num_heads: int, cos: Floats, sin: Floats, positions: Ints)
 
 
 @float_kernel
-def store(qkv: Floats, num_heads: int, keys: Floats, values: Floats, places: Places) -> None:
+def store(qkv: Floats, num_heads: int, keys: Floats, values: Floats, batch: StepBatch) -> None:
     """Put each token's keys and values into its place in the cache."""
-    positions, rows, tables = places
+    positions, rows, tables = batch.positions, batch.rows, batch.tables
     kv_heads, d_head = keys.shape[1], keys.shape[2]
     for b in range(qkv.shape[0]):
         block, offset = tables[rows[b], positions[b] // LANES], positions[b] % LANES
@@ -226,7 +218,7 @@ def attend(
     num_heads: int,
     keys: Floats,
     values: Floats,
-    places: Places,
+    batch: StepBatch,
     window: int,
     out: Floats,
 ) -> None:
@@ -238,7 +230,7 @@ def attend(
     kv_heads = keys.shape[1]
     for i in prange(qkv.shape[0] * kv_heads):
         b, h = np.int64(i) // kv_heads, np.int64(i) % kv_heads
-        _attend_one(qkv, num_heads, keys, values, places, window, out, b, h)
+        _attend_one(qkv, num_heads, keys, values, batch, window, out, b, h)
 
 
 @float_subkernel
@@ -247,14 +239,14 @@ def _attend_one(
     num_heads: int,
     keys: Floats,
     values: Floats,
-    places: Places,
+    batch: StepBatch,
     window: int,
     out: Floats,
     b: int,
     h: int,
 ) -> None:
     """Token b with the heads that share the keys and values of head h."""
-    positions, rows, tables = places
+    positions, rows, tables = batch.positions, batch.rows, batch.tables
     kv_heads, d_head = keys.shape[1], keys.shape[2]
     group = num_heads // kv_heads
     scale = np.float32(1.0 / math.sqrt(d_head))

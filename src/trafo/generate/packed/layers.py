@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trafo.generate.engine.cache import StepBatch
 from trafo.generate.packed import kernels
 from trafo.generate.packed.int_kernels import int8_products
-from trafo.generate.packed.kernels import Floats, Ints, Places
+from trafo.generate.packed.kernels import Floats, Ints
 from trafo.generate.packed.tiles import LANES
 from trafo.runtime.kernels import float_kernel, float_subkernel
 
@@ -82,26 +83,24 @@ class Weights(NamedTuple):
 
 
 @float_kernel
-def forward(
-    weights: Weights, ids: Ints, places: Places, wanted: Ints, keys: Floats, values: Floats
-) -> Floats:
-    """Logits of the wanted rows; keys and values of all rows go into the cache."""
-    x = norm(_rows(weights.embeddings, ids), weights.embedding_norm, _ONLY)
+def forward(weights: Weights, batch: StepBatch, keys: Floats, values: Floats) -> Floats:
+    """Logits after the wanted tokens; keys and values of all tokens go into the cache."""
+    x = norm(_rows(weights.embeddings, batch.ids), weights.embedding_norm, _ONLY)
     if weights.positions.shape[0]:
-        x = add(x, _rows(weights.positions, places.positions))
+        x = add(x, _rows(weights.positions, batch.positions))
     for layer in range(keys.shape[0]):
-        x = _block(x, weights, layer, places, keys[layer], values[layer])
-    return _linear(norm(_rows(x, wanted), weights.final_norm, _ONLY), weights.head, _ONLY)
+        x = _block(x, weights, layer, batch, keys[layer], values[layer])
+    return _linear(norm(_rows(x, batch.wanted), weights.final_norm, _ONLY), weights.head, _ONLY)
 
 
 @float_subkernel
 def _block(
-    x: Floats, weights: Weights, layer: int, places: Places, keys: Floats, values: Floats
+    x: Floats, weights: Weights, layer: int, batch: StepBatch, keys: Floats, values: Floats
 ) -> Floats:
     before, after = weights.norms
     placement = weights.placement
     h = norm(x, before, layer) if placement == _PRE else x
-    x = add(x, _attention(h, weights.attention, layer, places, keys, values))
+    x = add(x, _attention(h, weights.attention, layer, batch, keys, values))
     x = norm(x, before, layer) if placement == _POST else x
     h = norm(x, after, layer) if placement == _PRE else x
     x = add(x, _feed_forward(h, weights.feed_forward, layer))
@@ -110,7 +109,7 @@ def _block(
 
 @float_subkernel
 def _attention(
-    x: Floats, attention: Attention, layer: int, places: Places, keys: Floats, values: Floats
+    x: Floats, attention: Attention, layer: int, batch: StepBatch, keys: Floats, values: Floats
 ) -> Floats:
     num_heads, kv_heads, d_head = attention.num_heads, keys.shape[1], keys.shape[2]
     qkv = _linear(x, attention.qkv, layer)
@@ -121,10 +120,10 @@ def _attention(
         first = num_heads * d_head
         kernels.normalize_heads(qkv, first, kv_heads, k_norm.gain[layer], k_norm.eps)
     if attention.cos.shape[0]:
-        kernels.rotate(qkv, num_heads + kv_heads, attention.cos, attention.sin, places.positions)
-    kernels.store(qkv, num_heads, keys, values, places)
+        kernels.rotate(qkv, num_heads + kv_heads, attention.cos, attention.sin, batch.positions)
+    kernels.store(qkv, num_heads, keys, values, batch)
     out = np.empty((x.shape[0], num_heads * d_head), np.float32)
-    kernels.attend(qkv, num_heads, keys, values, places, attention.window, out)
+    kernels.attend(qkv, num_heads, keys, values, batch, attention.window, out)
     return _linear(out, attention.output, layer)
 
 

@@ -13,7 +13,6 @@ from trafo.errors import ConfigError
 from trafo.generate.config import WeightDtype
 from trafo.generate.engine.blocks import BLOCK
 from trafo.generate.engine.cache import PagedCache, StepBatch
-from trafo.generate.packed.kernels import Places
 from trafo.generate.packed.layers import forward
 from trafo.generate.packed.pack import pack
 from trafo.generate.packed.tiles import LANES
@@ -43,8 +42,7 @@ class PackedStep:
 
     def __call__(self, batch: StepBatch, cache: PagedCache) -> Float[Tensor, "wanted vocab"]:
         """Logits after each wanted token."""
-        places = Places(batch.positions, batch.rows, batch.tables)
         keys, values = cache.keys.numpy(), cache.values.numpy()
         with kernel_threads(self.num_threads or torch.get_num_threads()):
-            logits = forward(self._weights, batch.ids, places, batch.wanted, keys, values)
+            logits = forward(self._weights, batch, keys, values)
         return torch.from_numpy(logits)[:, : self._vocab_size]
