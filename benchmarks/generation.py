@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 from model_peers import CONFIG, llama_config
-from timing import Contenders, Result, compare
+from timing import Contenders, compare
 from trafo.fast import accelerate
 from trafo.generate import GenerationConfig, generate_ids
 from trafo.models import TransformerLM
@@ -47,14 +47,13 @@ def hugging_face() -> Callable[[torch.Tensor], object]:
     return run
 
 
-def measure(rounds: int) -> list[Result]:
+def measure(rounds: int) -> None:
     torch.manual_seed(0)
     everyone = {
         "trafo, compiled kernels": trafo("compiled"),
         "trafo, by torch": trafo("readable"),
         "Hugging Face Llama": hugging_face(),
     }
-    results = []
     for batch in BATCHES:
         ids = torch.randint(CONFIG.vocab_size, (batch, PROMPT_TOKENS))
         runs: Contenders = {
@@ -62,8 +61,7 @@ def measure(rounds: int) -> list[Result]:
         }
         rows = "1 row" if batch == 1 else f"{batch} rows"
         what = f"{NEW_TOKENS} new tokens, greedy, {rows}"
-        results.append(compare(what, runs, amount=batch * NEW_TOKENS, unit="tokens", rounds=rounds))
-    return results
+        compare(what, runs, amount=batch * NEW_TOKENS, unit="tokens", rounds=rounds)
 
 
 if __name__ == "__main__":

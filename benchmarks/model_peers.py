@@ -1,4 +1,4 @@
-"""The same shape of language model in three hands: ours, Hugging Face's and nanoGPT's.
+"""The same shape of language model, three times: ours, Hugging Face's and nanoGPT's.
 
 nanoGPT is not a package: `--nanogpt PATH` names a checkout of karpathy/nanoGPT. Its feed-forward
 has two matrices of 4 d_model where the others have three of d_ff = 1,344: 1.6 % more arithmetic.
@@ -54,7 +54,7 @@ class Contender:
 
 
 def contenders(nanogpt: Path | None) -> dict[str, Contender]:
-    """Ours first. Without a checkout of nanoGPT, that is said and the others go on."""
+    """Ours first; nanoGPT only if there is a checkout of it."""
     everyone = {"trafo": _trafo(), "Hugging Face Llama": _hugging_face()}
     if nanogpt is None:
         print("no nanoGPT: give a checkout of karpathy/nanoGPT with --nanogpt PATH")

@@ -37,7 +37,7 @@ def training(everyone: dict[str, Contender], ways: dict[str, bool], rounds: int)
     return best_of_both(result)
 
 
-def forward(everyone: dict[str, Contender], ways: dict[str, bool], rounds: int) -> Result:
+def forward(everyone: dict[str, Contender], ways: dict[str, bool], rounds: int) -> None:
     ids = torch.randint(CONFIG.vocab_size, (1, CONFIG.context_length))
     runs: Contenders = {}
     for name, contender in everyone.items():
@@ -47,7 +47,7 @@ def forward(everyone: dict[str, Contender], ways: dict[str, bool], rounds: int) 
                 runs[f"{name}, {way}"] = run
     what = f"forward only, 1 x {CONFIG.context_length} tokens, all logits"
     result = compare(what, runs, amount=ids.numel(), unit="tokens", rounds=4 * rounds)
-    return best_of_both(result)
+    best_of_both(result)
 
 
 def best_of_both(result: Result) -> Result:
@@ -62,7 +62,7 @@ def best_of_both(result: Result) -> Result:
     return chosen
 
 
-def memory(everyone: dict[str, Contender]) -> dict[str, int]:
+def memory(everyone: dict[str, Contender]) -> None:
     """Peak bytes of a step above weights and gradients, run eagerly."""
     ids, targets = torch.randint(CONFIG.vocab_size, (2, BATCH, CONFIG.context_length))
     peaks: dict[str, int] = {}
@@ -75,7 +75,6 @@ def memory(everyone: dict[str, Contender]) -> dict[str, int]:
     for name, peak in peaks.items():
         ratio = "" if name == "trafo" else f"   trafo needs {peaks['trafo'] / peak:.2f} x of that"
         print(f"  {name:<34}{peak / 1e6:>15.0f} MB{ratio}")
-    return peaks
 
 
 def peak_bytes(run: Callable[[], object]) -> int:
@@ -129,7 +128,7 @@ if __name__ == "__main__":
     parser.add_argument("--nanogpt", type=Path, help="a checkout of karpathy/nanoGPT")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=None, help="default: one for each core")
-    parser.add_argument("--eager", action="store_true", help="compile nobody: much sooner done")
+    parser.add_argument("--eager", action="store_true", help="do not compile, which takes long")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)

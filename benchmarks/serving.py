@@ -33,7 +33,7 @@ STREAMS = (1, 8, 32)
 Rates = dict[str, dict[int, list[float]]]
 PROMPT_TOKENS, NEW_TOKENS = 16, 64
 END = CONFIG.vocab_size - 1
-"""id of the end token; nobody may stop early"""
+"""id of the end token, which must not end a stream early"""
 
 
 def bodies(number: int, seed: int) -> list[dict[str, object]]:
@@ -56,7 +56,7 @@ def serve_llama(port: int, file: Path, threads: int) -> None:
 
     import xllamacpp
 
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # it tells every token
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # it logs every token
     params = xllamacpp.CommonParams()
     params.model.path = str(file)
     params.hostnames = ["127.0.0.1"]

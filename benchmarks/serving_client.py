@@ -98,11 +98,11 @@ def serve_trafo(port: int, tokenizer: Path, weights: str, threads: int) -> None:
     """Our service; runs until it is terminated."""
     from trafo.generate.engine import EngineConfig, build_engine
     from trafo.runtime.short_thread import in_short_thread
-    from trafo.serve.app import create_app
+    from trafo.serve.app import App
     from trafo.serve.chat_template import ChatTemplate
     from trafo.serve.config import ServeConfig
     from trafo.serve.models import LanguageModel, Models
-    from trafo.serve.server import run_server
+    from trafo.serve.server import Server
     from trafo.serve.worker import Worker
 
     torch.set_num_threads(threads)
@@ -110,7 +110,7 @@ def serve_trafo(port: int, tokenizer: Path, weights: str, threads: int) -> None:
     config = EngineConfig(weights=weights, threads=threads)
     engine = in_short_thread(lambda: build_engine(bundle.model, config))
     model = LanguageModel("random", Path("random"), bundle, Worker(engine), ChatTemplate())
-    run_server(create_app(Models([model]), ServeConfig(port=port)))
+    Server(App(Models([model]), ServeConfig(port=port))).run()
 
 
 @contextmanager

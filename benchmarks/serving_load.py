@@ -3,7 +3,7 @@
 1. 200 streams at once: all complete, none mixed up (each is compared with what the bare engine
    writes for the same prompt), memory bounded; first token and gaps at p50, p95 and p99.
 2. The same, and every fourth client goes away in the middle: the others lose nothing.
-3. The same, the server's messages go to a full disk, and SIGTERM comes while everybody reads:
+3. The same, the server's messages go to a full disk, and SIGTERM comes while all clients read:
    every stream that was accepted is finished, and the server ends with code 0.
 
 Bounded in number and time: `--streams`, `--seconds`.
@@ -82,7 +82,7 @@ async def crowd(port: int, asked: list[dict[str, object]], leaving: int) -> list
 async def crowd_and_signal(
     port: int, asked: list[dict[str, object]], pid: int
 ) -> list[Stream | BaseException]:
-    """SIGTERM once everybody has been accepted."""
+    """SIGTERM once all streams have been accepted."""
     tasks = [asyncio.ensure_future(stream(port, body)) for body in asked]
     await asyncio.sleep(1.0)
     os.kill(pid, signal.SIGTERM)

@@ -76,7 +76,7 @@ def measure(seconds: float, busy: int, rounds: int) -> None:
         for _ in range(rounds):
             for name, number in (("1 thread", 1), (f"{MOST} threads", MOST)):
                 found[name] += steps_in(share, work, torch_threads(number))
-            torch.set_num_threads(chosen.number)  # it goes on as it was interrupted
+            torch.set_num_threads(chosen.number)  # continue where it was interrupted
             found["chosen"] += steps_in(share, work, chosen)
     print(f"beside {busy} busy processes, steps/s, {seconds:g} s each in {rounds} rounds:")
     for name, steps in found.items():

@@ -73,7 +73,7 @@ def compare(
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Some peers talk while they work; this holds for their native code too."""
+    """Hide the output of peers, of their native code too."""
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)

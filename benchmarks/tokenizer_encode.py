@@ -13,7 +13,7 @@ import tiktoken
 import tokenizers
 
 import texts
-from timing import Result, compare, silence
+from timing import compare, silence
 from trafo.tokenizer import TokenFile, Tokenizer, encode_files
 from trafo.tokenizer.formats.huggingface import write_huggingface
 from trafo.tokenizer.patterns import pattern_regex
@@ -36,7 +36,7 @@ def gpt2() -> Tokenizer:
 
 
 class Peers:
-    """The same tokenizer in the hands of others."""
+    """The same tokenizer in other libraries."""
 
     def __init__(self, ours: Tokenizer, folder: Path) -> None:
         ranks = {t: i for i, t in ours.vocab.items() if i not in ours.special_tokens.values()}
@@ -52,7 +52,7 @@ class Peers:
         self.gigatoken = gigatoken.Tokenizer(path)
 
 
-def long_string(ours: Tokenizer, peers: Peers, text: bytes, rounds: int) -> list[Result]:
+def long_string(ours: Tokenizer, peers: Peers, text: bytes, rounds: int) -> None:
     string = text.decode()
     documents = string.split(SPECIAL)
     source = gigatoken.BytesSource(text, separator=SPECIAL.encode())
@@ -68,13 +68,11 @@ def long_string(ours: Tokenizer, peers: Peers, text: bytes, rounds: int) -> list
         "tiktoken encode_ordinary": lambda: peers.tiktoken.encode_ordinary(string),
         "Hugging Face encode_batch_fast": lambda: peers.hugging_face.encode_batch_fast(documents),
     }
-    return [
-        compare(what, fast, amount=size, unit="MB", rounds=rounds),
-        compare(what, slow, amount=size, unit="MB", rounds=max(1, rounds // 2)),
-    ]
+    compare(what, fast, amount=size, unit="MB", rounds=rounds)
+    compare(what, slow, amount=size, unit="MB", rounds=max(1, rounds // 2))
 
 
-def to_file(ours: Tokenizer, peers: Peers, text: bytes, rounds: int, folder: Path) -> Result:
+def to_file(ours: Tokenizer, peers: Peers, text: bytes, rounds: int, folder: Path) -> None:
     path = folder / "text.txt"
     path.write_bytes(text)
     numbers = iter(range(1_000_000))
@@ -93,7 +91,7 @@ def to_file(ours: Tokenizer, peers: Peers, text: bytes, rounds: int, folder: Pat
         token_file, ids = trafo(), giga()
     check_ids(token_file, ids, ours.special_tokens[SPECIAL])
     del ids
-    result = compare(
+    compare(
         f"file of {size:.0f} MB to token file on disk; gigatoken keeps the ids in memory",
         {"trafo tokenizer encode": trafo, "gigatoken encode_files": giga},
         amount=size,
@@ -102,7 +100,6 @@ def to_file(ours: Tokenizer, peers: Peers, text: bytes, rounds: int, folder: Pat
     )
     for out in folder.glob("out-*"):
         shutil.rmtree(out)
-    return result
 
 
 def check_ids(ours: TokenFile, theirs: Any, special: int) -> None:
@@ -114,7 +111,7 @@ def check_ids(ours: TokenFile, theirs: Any, special: int) -> None:
         sys.exit("the ids differ: there is nothing to compare")
 
 
-def short_string(ours: Tokenizer, peers: Peers, rounds: int) -> Result:
+def short_string(ours: Tokenizer, peers: Peers, rounds: int) -> None:
     def often(function):  # type: ignore[no-untyped-def]
         def run() -> None:
             for _ in range(20_000):
@@ -129,10 +126,10 @@ def short_string(ours: Tokenizer, peers: Peers, rounds: int) -> Result:
         "gigatoken encode": often(peers.gigatoken.encode),
     }
     what = f"one sentence of {len(SENTENCE)} bytes"
-    return compare(what, everyone, amount=20.0, unit="thousand", rounds=rounds)
+    compare(what, everyone, amount=20.0, unit="thousand", rounds=rounds)
 
 
-def measure(text: bytes, rounds: int) -> list[Result]:
+def measure(text: bytes, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         start = time.perf_counter()
@@ -140,11 +137,9 @@ def measure(text: bytes, rounds: int) -> list[Result]:
         print(f"tokenizer ready in {time.perf_counter() - start:.1f} s")
         peers = Peers(ours, folder)
         some = text[: text.rfind(b" ", 0, 40_000_000)]
-        return [
-            *long_string(ours, peers, some, rounds),
-            to_file(ours, peers, text, rounds, folder),
-            short_string(ours, peers, rounds),
-        ]
+        long_string(ours, peers, some, rounds)
+        to_file(ours, peers, text, rounds, folder)
+        short_string(ours, peers, rounds)
 
 
 if __name__ == "__main__":

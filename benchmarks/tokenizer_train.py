@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 import texts
-from timing import Contenders, Result, compare
+from timing import Contenders, compare
 from trafo.tokenizer.patterns import pattern_regex
 from trafo.tokenizer.train import train_bpe
 
@@ -48,7 +48,7 @@ def contenders(path: Path) -> Contenders:
     }
 
 
-def measure(text: bytes, rounds: int) -> list[Result]:
+def measure(text: bytes, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "text.txt"
         path.write_bytes(text)
@@ -57,10 +57,8 @@ def measure(text: bytes, rounds: int) -> list[Result]:
         fast = {name: everyone[name] for name in ("trafo", "gigatoken")}
         slow = {name: run for name, run in everyone.items() if name != "gigatoken"}
         what = f"train_bpe, {size:.0f} MB, {VOCAB_SIZE:,} tokens"
-        return [
-            compare(what, fast, amount=size, unit="MB", rounds=rounds),
-            compare(what, slow, amount=size, unit="MB", rounds=max(1, rounds // 2), warm_up=False),
-        ]
+        compare(what, fast, amount=size, unit="MB", rounds=rounds)
+        compare(what, slow, amount=size, unit="MB", rounds=max(1, rounds // 2), warm_up=False)
 
 
 if __name__ == "__main__":

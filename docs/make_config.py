@@ -13,12 +13,13 @@ from trafo.train.config import TrainConfig
 
 PAGE = Path(__file__).parent / "config.md"
 
-HEAD = """# What a training can be told
+HEAD = """# Settings of a training
 
 Every setting of `trafo train`, with its default. A setting is a key in a YAML file given with
-`--config`, and a flag: `model.d_model` is `--model.d-model`. Flags go over the file, the file goes
-over the defaults. Without a file, `trafo train FILE` chooses sizes to suit the text and the machine
-and says what it chose. A switch that is on is turned off with `no-`: `--watch.no-tensorboard`.
+`--config`, and a flag: `model.d_model` is `--model.d-model`. Flags override the file, which
+overrides the defaults. Without a file, `trafo train FILE` chooses sizes to suit the text and the
+machine and says what it chose. A switch that is on is turned off with `no-`:
+`--watch.no-tensorboard`.
 
 This page is generated from the dataclasses by `python docs/make_config.py`.
 """

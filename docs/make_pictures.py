@@ -146,7 +146,7 @@ def heads() -> Figure:
         axes_.set_xticks(range(len(TEXT)), TEXT, rotation=90)
         axes_.set_yticks(range(len(TEXT)), TEXT)
     axes[0].set_ylabel("query")
-    figure.supxlabel("key (grey: the future, which nobody sees)", fontsize=10)
+    figure.supxlabel("key (grey: the future, masked)", fontsize=10)
     figure.colorbar(image, ax=axes, shrink=0.7)
     return figure
 

@@ -6,7 +6,7 @@ import pytest
 
 from trafo.cli.serve import Options
 from trafo.errors import TrafoError
-from trafo.generate.engine.scheduler import EngineConfig
+from trafo.generate.config import EngineConfig
 
 RUNS = (Path("run"),)
 

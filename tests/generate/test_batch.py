@@ -6,8 +6,7 @@ import torch
 from trafo.errors import ConfigError
 from trafo.generate import GenerationConfig, generate_ids
 from trafo.generate import batch as batches
-from trafo.generate.batch import EngineBatch, TorchBatch, make_batch
-from trafo.generate.request import Request
+from trafo.generate.batch import uses_kernels
 from trafo.models import TransformerLM
 
 PROMPTS = [[5, 9, 200], [7], [1, 2, 3, 4, 5, 6, 7, 8, 9]]
@@ -50,17 +49,14 @@ def test_weights_that_changed_count(tiny):
             model.head_weight.mul_(2.0)
 
 
-def kind_of_batch(model, kernel="auto"):
-    return type(make_batch(model, [Request([1], GenerationConfig(kernel=kernel))]))
-
-
 def test_auto_compiles_where_it_can(tiny, monkeypatch):
+    auto = GenerationConfig(kernel="auto")
     half = TransformerLM(61, 8, 24, 1, 4, dtype=torch.bfloat16).eval()
-    assert kind_of_batch(tiny()) is EngineBatch
-    assert kind_of_batch(tiny(), "readable") is TorchBatch
-    assert kind_of_batch(half) is TorchBatch
+    assert uses_kernels(tiny(), auto)
+    assert not uses_kernels(tiny(), GenerationConfig(kernel="readable"))
+    assert not uses_kernels(half, auto)
     monkeypatch.setattr(batches, "available_memory", lambda: 10_000)
-    assert kind_of_batch(tiny()) is TorchBatch, "a copy of the weights does not fit"
+    assert not uses_kernels(tiny(), auto), "a copy of the weights does not fit"
 
 
 def test_other_numbers_than_float32_are_refused():

@@ -12,11 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trafo.errors import ConfigError
-from trafo.generate.beam import beam_search_all, beam_search_steps
-from trafo.generate.beam_batch import make_batch
+from trafo.generate.beam import beam_search_all, beam_search_steps, decoders
 from trafo.generate.beam_config import BeamConfig
-from trafo.generate.beam_decoder import CachedDecoder, decoders, reorder_beams
-from trafo.generate.beam_kernels import best_continuations
+from trafo.generate.beam_decoder import (
+    CachedDecoder,
+    best_continuations,
+    empty_continuations,
+    make_batch,
+    reorder_beams,
+)
 from trafo.generate.beam_reference import beam_search
 from trafo.models import (
     EncoderDecoder,
@@ -246,11 +250,11 @@ def test_a_padding_token_that_is_most_probable_is_not_chosen():
 
 def test_equal_continuations_keep_their_order_and_padding_is_never_chosen():
     added = np.array([[0.0, -1.0, -2.0, -1.0], [0.0, -1.0, -1.0, -9.0]])
-    best, (tokens, parents) = np.empty((1, 7)), np.empty((2, 1, 7), np.int64)
-    best_continuations(added, np.array([[-0.5, -0.5]]), 0, best, tokens, parents)
-    assert best[0].tolist() == [-1.5, -1.5, -1.5, -1.5, -2.5, -9.5, -math.inf]
-    assert tokens[0, :6].tolist() == [1, 3, 1, 2, 2, 3]
-    assert parents[0, :6].tolist() == [0, 0, 1, 1, 0, 1]
+    found = empty_continuations(1, 7)
+    best_continuations(added, np.array([[-0.5, -0.5]]), 0, found)
+    assert found.logprobs[0].tolist() == [-1.5, -1.5, -1.5, -1.5, -2.5, -9.5, -math.inf]
+    assert found.tokens[0, :6].tolist() == [1, 3, 1, 2, 2, 3]
+    assert found.parents[0, :6].tolist() == [0, 0, 1, 1, 0, 1]
 
 
 def test_only_rows_that_change_are_copied():

@@ -6,7 +6,7 @@ import torch
 from trafo.errors import ConfigError, InputError
 from trafo.generate import GenerationConfig, generate_ids
 from trafo.generate.reference import generate_tokens
-from trafo.generate.window import kept_tokens, window_start
+from trafo.generate.window import window_start
 from trafo.models import GPT2, GPT2Config
 
 PROMPTS = [[5, 9, 200], [7], [1, 2, 3, 4, 5, 6, 7, 8, 9], [11, 12, 13, 14]]
@@ -122,10 +122,10 @@ def test_going_on_from_a_text_is_like_not_stopping(tiny):
 
 
 def test_the_window_grows_from_kept_to_full_and_starts_again():
-    lengths = [n - window_start(n, 10, 4) for n in range(1, 30)]
+    lengths = [n - window_start(n, 10, 0.4) for n in range(1, 30)]
     assert lengths[:10] == list(range(1, 11))
     assert lengths[10:] == (list(range(4, 11)) * 3)[: 29 - 10]
-    assert [kept_tokens(10, share) for share in (0.01, 0.55, 1.0)] == [1, 5, 10]
+    assert [11 - window_start(11, 10, share) for share in (0.01, 0.55, 1.0)] == [1, 5, 10]
 
 
 def test_greedy_is_hugging_faces(tmp_path, tiny):

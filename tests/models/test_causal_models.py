@@ -59,7 +59,7 @@ def test_logits_have_the_right_shape_and_every_parameter_learns(model):
 
 
 @torch.no_grad()
-def test_nobody_sees_the_future(model):
+def test_no_position_sees_the_future(model):
     ids = torch.randint(17, (2, 12))
     changed = ids.clone()
     changed[:, 7:] = (ids[:, 7:] + 1) % 17

@@ -52,7 +52,7 @@ def small_models():
 @torch.no_grad()
 @pytest.mark.parametrize("how", ["first", "mean", "max"])
 @pytest.mark.parametrize("model", small_models(), ids=lambda m: type(m).__name__)
-def test_a_sentence_has_the_same_vector_in_any_company(model, how):
+def test_a_sentence_has_the_same_vector_in_any_batch(model, how):
     ids = torch.tensor([[3, 4, 5, 6, 7], [8, 2, 0, 0, 0]])
     together = sentence_vectors(model.eval(), ids, ids != 0, how)
     alone = sentence_vectors(model, ids[1:, :2], torch.ones(1, 2, dtype=torch.bool), how)

@@ -15,8 +15,8 @@ from starlette.testclient import TestClient
 from trafo.checkpoint.bundle import Bundle
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.generate.engine import Engine, EngineConfig, build_engine
-from trafo.models import TransformerLM
-from trafo.serve.app import create_app
+from trafo.models import EncoderDecoder, EncoderDecoderConfig, TransformerLM
+from trafo.serve.app import App
 from trafo.serve.chat_template import ChatTemplate
 from trafo.serve.config import ServeConfig
 from trafo.serve.models import LanguageModel, Models
@@ -42,6 +42,17 @@ def bundle() -> Bundle:
     return tiny_bundle()
 
 
+@pytest.fixture
+def translator() -> EncoderDecoder:
+    """A translation model of the same bytes on both sides."""
+    torch.manual_seed(0)
+    config = EncoderDecoderConfig(
+        source_vocab_size=257, target_vocab_size=257, d_model=16, num_encoder_layers=1,
+        num_decoder_layers=1, num_heads=2, d_ff=16, context_length=32,
+    )  # fmt: skip
+    return EncoderDecoder(config).eval()
+
+
 @pytest.fixture(scope="session")
 def engine(bundle: Bundle) -> Engine:
     """One engine for all services: it is made once, and idle between tests."""
@@ -57,7 +68,8 @@ def serve(bundle: Bundle, engine: Engine) -> Iterator[Callable[..., TestClient]]
             config = ServeConfig(**settings)
             worker = Worker(engine, config.max_queue)
             model = LanguageModel("tiny", Path("tiny"), bundle, worker, template)
-            return stack.enter_context(TestClient(create_app(Models([model]), config)))
+            app = App(Models([model]), config)
+            return stack.enter_context(TestClient(app, base_url="http://127.0.0.1"))
 
         yield make
 

@@ -5,28 +5,17 @@ import codecs
 import math
 import struct
 from functools import partial
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from threading import Event
 
 import numpy as np
 import pytest
 import torch
+from tests.serve.contract import check_stream
 
 from trafo.generate import GenerationConfig, generate
 from trafo.generate.request import Request
 from trafo.models.sentence import pool
 from trafo.serve.chat_template import ChatTemplate
-
-
-def _load_contract():
-    spec = spec_from_file_location("contract", Path(__file__).with_name("contract.py"))
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-check_stream = _load_contract().check_stream
 
 HELLO = {"model": "tiny", "prompt": "Hello", "max_tokens": 12, "temperature": 0}
 
@@ -277,7 +266,7 @@ def test_a_request_with_a_name_can_ask_for_its_place(serve, monkeypatch):
         submitted.wait(60)
         pieces = step()
         if worker.engine.num_waiting:
-            seen.wait(60)  # nobody ends while places are looked at
+            seen.wait(60)  # no request ends while places are read
         return pieces
 
     monkeypatch.setattr(worker.engine, "step", step_and_wait)

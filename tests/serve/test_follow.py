@@ -15,8 +15,7 @@ from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.generate import GenerationConfig
 from trafo.generate.engine import EngineConfig
 from trafo.generate.request import Request
-from trafo.models import EncoderDecoder, EncoderDecoderConfig
-from trafo.serve.app import create_app
+from trafo.serve.app import App
 from trafo.serve.config import ServeConfig
 from trafo.serve.follow import follow, newest_step, take_up
 from trafo.serve.models import Models, load_language_model, load_models
@@ -50,7 +49,7 @@ def test_newer_weights_answer_new_requests(run, bundle):
         assert served.bundle.step == 8
         assert served.worker is not old
         # SIGTERM waits for those on the older weights, too.
-        assert create_app(Models([served]), CONFIG).num_active == 1
+        assert App(Models([served]), CONFIG).num_active == 1
         batches = [batch async for batch in running.batches()]
         assert sum(map(len, batches)) == 20  # on the older weights, to the end
         old.stop()
@@ -111,12 +110,8 @@ def test_a_link_that_points_elsewhere_later_changes_nothing(run, bundle, tmp_pat
     assert newest_step(served) == 7
 
 
-def test_translation_models_are_followed_too(tmp_path, bundle):
-    config = EncoderDecoderConfig(
-        source_vocab_size=257, target_vocab_size=257, d_model=16, num_encoder_layers=1,
-        num_decoder_layers=1, num_heads=2, d_ff=16, context_length=32,
-    )  # fmt: skip
-    model = EncoderDecoder(config)
+def test_translation_models_are_followed_too(tmp_path, bundle, translator):
+    model = translator
     PairTokenizer(bundle.tokenizer, bundle.tokenizer).save(tmp_path / "tokenizer")
     save(tmp_path, model, 3)
 

@@ -64,8 +64,8 @@ def test_all_completions_that_wait_count(bundle, engine):
     asyncio.run(scenario())
 
 
-def test_a_computation_that_nobody_waits_for_keeps_its_place(client):
-    """Its thread goes on, so the next one begins after it; the queue counts it."""
+def test_an_abandoned_computation_keeps_its_place(client):
+    """Its thread continues, so the next one begins after it; the queue counts it."""
     service = client.app.service
     begun, go_on, log = threading.Event(), threading.Event(), []
 
@@ -110,13 +110,40 @@ def test_pages_from_elsewhere(serve):
     client = serve()
     headers = {"Origin": "https://evil.example"}
     assert client.post("/v1/completions", json=BODY, headers=headers).status_code == 403
-    own = {"Origin": "http://testserver"}
+    own = {"Origin": "http://127.0.0.1"}
     answer = client.post("/v1/completions", json=BODY, headers=own)
     assert answer.status_code == 200
     assert "access-control-allow-origin" not in answer.headers
     open_one = serve(cors_origins=("https://evil.example",))
     answer = open_one.post("/v1/completions", json=BODY, headers=headers)
     assert answer.headers["access-control-allow-origin"] == "https://evil.example"
+
+
+LOCAL = ("localhost", "LOCALHOST:8000", "127.0.0.1", "127.0.0.1:80", "[::1]:8000")
+REBOUND = ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.", "::1", "")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.0.0.2"])
+def test_names_that_point_here_by_dns_rebinding(serve, host):
+    """The page's origin equals the host: only the name shows that it is another site."""
+    client = serve(host=host)
+    for name in LOCAL:
+        assert client.get("/v1/models", headers={"Host": name}).status_code == 200
+    for name in REBOUND:
+        headers = {"Host": name, "Origin": f"http://{name}"}
+        for path in ("/v1/models", "/"):
+            answer = client.get(path, headers=headers)
+            assert answer.status_code == 403
+            assert answer.json()["error"]["code"] == "host_not_allowed"
+
+
+def test_host_names_of_a_service_for_others(serve):
+    for settings in ({"host": "0.0.0.0"}, {"allowed_hosts": ("Example.org",)}):
+        client = serve(**settings)
+        for name in ("example.org", "example.org:443", "localhost"):
+            assert client.get("/health", headers={"Host": name}).status_code == 200
+    client = serve(host="0.0.0.0", allowed_hosts=("example.org",))
+    assert client.get("/health", headers={"Host": "evil.example"}).status_code == 403
 
 
 def test_shutting_down(serve):
@@ -165,7 +192,7 @@ def test_a_client_that_goes_away_frees_its_place(serve, engine, stream):
         "query_string": b"",
         "root_path": "",
         "scheme": "http",
-        "headers": [],
+        "headers": [(b"host", b"localhost")],
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 2),
     }

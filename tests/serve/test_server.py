@@ -29,18 +29,18 @@ tiny = module_from_spec(spec)
 spec.loader.exec_module(tiny)
 from trafo.generate.engine import EngineConfig, build_engine
 from trafo.serve import connections
-from trafo.serve.app import create_app
+from trafo.serve.app import App
 from trafo.serve.chat_template import ChatTemplate
 from trafo.serve.config import ServeConfig
 from trafo.serve.models import LanguageModel, Models
-from trafo.serve.server import run_server
+from trafo.serve.server import Server
 from trafo.serve.worker import Worker
 bundle = tiny.tiny_bundle()
 worker = Worker(build_engine(bundle.model, EngineConfig(threads=1)))
 model = LanguageModel("tiny", Path("tiny"), bundle, worker, ChatTemplate())
 connections.HEADER_SECONDS = connections.STALL_SECONDS = 3.0
 config = ServeConfig(port=int(sys.argv[2]), api_key=sys.argv[3], max_tokens=100_000)
-run_server(create_app(Models([model]), config))
+Server(App(Models([model]), config)).run()
 """
 
 
@@ -173,17 +173,17 @@ def connect(address):
 
 def test_a_header_that_does_not_come_ends_the_connection(address):
     with connect(address) as silent, connect(address) as trickling:
-        trickling.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n")
+        trickling.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
         assert silent.recv(1) == b""
         assert trickling.recv(1) == b""
 
 
-def test_a_reader_that_stops_reading_holds_nobody(address):
+def test_a_client_that_stops_reading_blocks_no_other(address):
     """Its answer is larger than all buffers; others are answered, and it is cut off in the end."""
     endless = {"max_tokens": 50_000, "logit_bias": {"256": -100}}
     body = {"prompt": "Hi", "stream": True, "logprobs": 5} | endless
     content = json.dumps(body).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
     with connect(address) as slow:
         slow.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
         assert slow.recv(12) == b"HTTP/1.1 200"
@@ -226,7 +226,7 @@ def _in_process(program, package):
 
 
 def refused(url):
-    """Ask until the answer is 503, or nobody answers any more."""
+    """Ask until the answer is 503, or there is none."""
     while True:
         try:
             with urllib.request.urlopen(url, timeout=10) as answer:

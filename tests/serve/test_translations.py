@@ -13,27 +13,20 @@ from trafo.checkpoint.bundle import TranslatorBundle
 from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.generate.beam_config import BeamConfig
 from trafo.generate.translate import translate
-from trafo.models import EncoderDecoder, EncoderDecoderConfig
-from trafo.serve.app import create_app
+from trafo.serve.app import App
 from trafo.serve.models import Models, TranslationModel
 
 
-def test_translations(bundle):
-    torch.manual_seed(0)
-    config = EncoderDecoderConfig(
-        source_vocab_size=257, target_vocab_size=257, d_model=16, num_encoder_layers=1,
-        num_decoder_layers=1, num_heads=2, d_ff=16, context_length=32,
-    )  # fmt: skip
-    model = EncoderDecoder(config).eval()
-    tokenizer = PairTokenizer(bundle.tokenizer, bundle.tokenizer)
+def test_translations(bundle, translator):
+    model, tokenizer = translator, PairTokenizer(bundle.tokenizer, bundle.tokenizer)
     of_run = {"length_penalty": 0.2, "beam": 4}
-    translator = TranslatorBundle(model, tokenizer, Path("t"), 3, of_run)
-    served = TranslationModel("t", Path("t"), translator)
+    loaded = TranslatorBundle(model, tokenizer, Path("t"), 3, of_run)
+    served = TranslationModel("t", Path("t"), loaded)
     sentences = ["Hi", "", "a b"]
     expected = translate(
         model, tokenizer, sentences, BeamConfig(beam=3, n_best=2, length_penalty=0.2)
     )
-    with TestClient(create_app(Models([served]))) as client:
+    with TestClient(App(Models([served])), base_url="http://127.0.0.1") as client:
         assert client.get("/v1/models").json()["data"][0]["kind"] == "translation"
         assert client.get("/v1/models").json()["data"][0]["dtype"] == "float32"
         body = {"input": sentences, "beam": 3, "n_best": 2}

@@ -28,6 +28,9 @@ class Options(ServeConfig):
     """runs, checkpoints, Hugging Face folders, GGUF or llama2.c files"""
     api_key: OptionalString = None
     """API key that clients must send; None: the environment variable TRAFO_API_KEY, or no key"""
+    allowed_hosts: Strings = ()
+    """host names of the service besides localhost, such as example.org behind a reverse proxy;
+    none: only localhost if it listens there, else any"""
     cors_origins: Strings = ()
     """CORS: origins of web pages that may call the service, such as https://example.org"""
     max_prompt_tokens: OptionalInt = None
@@ -56,11 +59,11 @@ def run(options: Options) -> None:
             "no run is given", hint="`trafo serve runs/latest`; `trafo runs` lists them"
         )
     try:
-        from trafo.serve.app import create_app
+        from trafo.serve.app import App
         from trafo.serve.models import load_models
-        from trafo.serve.server import run_server
+        from trafo.serve.server import Server
     except ModuleNotFoundError as error:
         what = f"`trafo serve` needs the package {error.name}"
         raise MissingPackageError(what, hint="pip install 'trafo[serve]'") from None
     config = options.config()
-    run_server(create_app(load_models(options.runs, config), config))
+    Server(App(load_models(options.runs, config), config)).run()

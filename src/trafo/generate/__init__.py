@@ -1,4 +1,10 @@
-"""Model -> ids -> text. The public names, each imported on first use: importing torch is slow."""
+"""Model -> ids -> text.
+
+Readable: `reference` (no KV cache, no batches), then `sampling`, `decode` (KV cache) and `complete`
+(text); for translation `beam_reference`, then `beam`, `beam_decoder` and `translate`. Fast:
+`engine` (continuous batching) and the compiled steps `packed` and `packed_beam`.
+The public names are imported on first use: importing torch is slow.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -14,14 +20,12 @@ if TYPE_CHECKING:
         stream_text,
     )
     from trafo.generate.config import GenerationConfig
-    from trafo.generate.decode import Decoding
     from trafo.generate.request import Piece
     from trafo.generate.sampling import Token
 
 __all__ = [
     "Attention",
     "Completion",
-    "Decoding",
     "GenerationConfig",
     "Piece",
     "Token",
@@ -38,7 +42,6 @@ __getattr__, __dir__ = on_first_use(
         "attention_weights": ["Attention", "attention"],
         "complete": ["Completion", "generate", "generate_ids", "stream", "stream_text"],
         "config": ["GenerationConfig"],
-        "decode": ["Decoding"],
         "request": ["Piece"],
         "sampling": ["Token"],
     },

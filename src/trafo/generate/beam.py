@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
 
-from trafo.generate.beam_batch import BeamDecoder, SourceBatch, make_batch
 from trafo.generate.beam_config import BeamConfig, Hypothesis
-from trafo.generate.beam_decoder import decoders
+from trafo.generate.beam_decoder import BeamDecoder, CachedDecoder, SourceBatch, make_batch
+from trafo.generate.packed_beam.decoder import PackedDecoder, can_pack
+from trafo.generate.packed_beam.weights import pack_decoder
+from trafo.models import EncoderDecoder
 from trafo.models.translator import Translator
 
 BATCH_TOKENS = 1500
@@ -57,6 +60,15 @@ def beam_search_steps(
     search.steps = []
     (found,) = search.run(decoders(model))
     return found, search.steps
+
+
+def decoders(model: Translator) -> Callable[[SourceBatch], BeamDecoder]:
+    """Makes the decoder of a batch, a compiled one where possible; weights are packed once."""
+    if isinstance(model, EncoderDecoder) and can_pack(model):
+        transformer, weights = model, pack_decoder(model)
+        pool = ThreadPoolExecutor(thread_name_prefix="beam")
+        return lambda batch: PackedDecoder(transformer, weights, batch, pool)
+    return lambda batch: CachedDecoder(model, batch)
 
 
 def _batches(sources: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:

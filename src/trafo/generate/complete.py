@@ -4,16 +4,15 @@ generate(model, tokenizer, ["Once upon a time"], GenerationConfig(temperature=0.
 for piece in stream_text(model, tokenizer, "Once upon a time"): ...
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from trafo.checkpoint.model_tokenizer import markers_of
 from trafo.errors import ConfigError, InputError, require_lists
-from trafo.generate.batch import make_batch
+from trafo.generate.batch import decode_batch
 from trafo.generate.config import GenerationConfig
 from trafo.generate.decode import vocab_size
-from trafo.generate.request import FinishReason, Piece, Request, ends_and_vocab
+from trafo.generate.request import FinishReason, Piece, Request
 from trafo.generate.sampling import Token
 from trafo.models import CausalLM
 from trafo.models.evaluating import evaluating
@@ -100,7 +99,7 @@ def stream(
         )
     require_lists(prompts=prompts)
     ids = [encode_prompt(tokenizer, prompt, config) for prompt in prompts]
-    return _pieces(model, ids, config, *ends_and_vocab(tokenizer, config), threads)
+    return _pieces(model, [Request.of(each, config, tokenizer) for each in ids], threads)
 
 
 def generate_ids(
@@ -115,7 +114,7 @@ def generate_ids(
     if config.stop:
         raise ConfigError("stop strings are for text", hint="use `generate`, or an end_id")
     ends = frozenset() if end_id is None else frozenset([end_id])
-    pieces = _pieces(model, prompts, config, ends, {})
+    pieces = _pieces(model, [Request(prompt, config, ends) for prompt in prompts])
     return collect(pieces, len(prompts), config.num_samples)
 
 
@@ -139,16 +138,8 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str, config: GenerationConfig) -
 
 
 def _pieces(
-    model: CausalLM,
-    prompts: Sequence[Sequence[int]],
-    config: GenerationConfig,
-    ends: frozenset[int],
-    vocab: Mapping[int, bytes],
-    threads: ThreadChooser | None = None,
+    model: CausalLM, requests: Sequence[Request], threads: ThreadChooser | None = None
 ) -> Iterator[Piece]:
     with evaluating(model):
-        batch = make_batch(model, [Request(prompt, config, ends, vocab) for prompt in prompts])
-        while batch.num_rows:
-            with nullcontext() if threads is None else threads.timed(batch.num_rows):
-                pieces = batch.step()
+        for pieces in decode_batch(model, requests, threads):
             yield from pieces

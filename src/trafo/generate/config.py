@@ -1,4 +1,4 @@
-"""Generation settings: sampling and stop conditions. No torch here."""
+"""Settings of generation (sampling, stop conditions) and of the engine. No torch here."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from trafo.errors import require
+from trafo.errors import require, require_at_least, require_choice
 
 Kernel = Literal["readable", "compiled", "auto"]
+WeightDtype = Literal["float32", "int8"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,26 +59,21 @@ class GenerationConfig:
     (compiled where possible)"""
 
     def __post_init__(self) -> None:
-        self._require("max_new_tokens", self.max_new_tokens >= 0, "0 or more")
-        self._require("temperature", 0.0 <= self.temperature < math.inf, "0 or more")
-        self._require("top_k", self.top_k is None or self.top_k >= 1, "1 or more")
+        require_at_least(0, max_new_tokens=self.max_new_tokens, temperature=self.temperature)
+        require_at_least(0, seed=self.seed, logprobs=self.logprobs)
+        require_at_least(1, top_k=self.top_k)
+        require_choice(get_args(Kernel), kernel=self.kernel)
         self._require("top_p", 0.0 < self.top_p <= 1.0, "more than 0 and at most 1")
         self._require("min_p", 0.0 <= self.min_p <= 1.0, "from 0 to 1")
         self._require("repetition_penalty", 0.0 < self.repetition_penalty < math.inf, "above 0")
         for name in ("frequency_penalty", "presence_penalty"):
             self._require(name, math.isfinite(getattr(self, name)), "a finite number")
-        self._require(
-            "logit_bias",
-            all(i >= 0 and math.isfinite(bias) for i, bias in self.logit_bias),
-            "pairs of an id and a finite number",
-        )
-        self._require("seed", self.seed >= 0, "0 or more")
+        is_bias = all(i >= 0 and math.isfinite(bias) for i, bias in self.logit_bias)
+        self._require("logit_bias", is_bias, "pairs of an id and a finite number")
         self._require("num_samples", 1 <= self.num_samples <= 10**6, "from 1 to 1,000,000")
         is_list = not isinstance(self.stop, str)
         self._require("stop", is_list and all(self.stop), "a list of strings that are not empty")
-        self._require("logprobs", self.logprobs is None or self.logprobs >= 0, "0 or more")
         self._require("kept_share", 0.0 < self.kept_share <= 1.0, "more than 0 and at most 1")
-        self._require("kernel", self.kernel in get_args(Kernel), "readable, compiled or auto")
 
     def _require(self, name: str, fits: bool, right: str) -> None:
         require(fits, f"{name} is {getattr(self, name)!r}", f"it must be {right}")
@@ -92,3 +88,27 @@ class GenerationConfig:
     def is_greedy(self) -> bool:
         """Whether decoding is greedy (temperature 0)."""
         return self.temperature == 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """Limits of an engine."""
+
+    max_running: int = 64
+    """maximum batch size: sequences that are decoded together"""
+    chunk_tokens: int = 128
+    """tokens per step: a long prompt is read in chunks, so that it does not stop the others"""
+    cache_bytes: int = 512 * 2**20
+    """memory of the KV cache, in bytes"""
+    kernel: Kernel = "auto"
+    """readable (the model itself), compiled (for this processor), or auto (where possible)"""
+    weights: WeightDtype = "float32"
+    """dtype of the weights: float32, or int8, which takes a quarter of the memory and is faster"""
+    threads: int | None = None
+    """threads of the compiled kernels; None: as many as are fastest, found by timing the work"""
+
+    def __post_init__(self) -> None:
+        require_at_least(1, max_running=self.max_running, chunk_tokens=self.chunk_tokens)
+        require_at_least(1, cache_bytes=self.cache_bytes, threads=self.threads)
+        require_choice(get_args(Kernel), kernel=self.kernel)
+        require_choice(get_args(WeightDtype), weights=self.weights)

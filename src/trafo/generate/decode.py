@@ -19,7 +19,7 @@ from torch import Tensor
 from trafo.errors import InputError
 from trafo.generate.config import GenerationConfig
 from trafo.generate.sampling import Token, sample, sample_generator
-from trafo.generate.window import kept_tokens, window_start
+from trafo.generate.window import window_start
 from trafo.models import CausalLM
 from trafo.nn import KVCache
 
@@ -37,7 +37,6 @@ class Decoding:
         self.config = config
         self.texts = [list(prompts[i]) for i in repeated]
         self.rows = list(range(len(repeated)))
-        self._kept = kept_tokens(model.context_length, config.kept_share)
         self._starts = [self._window_start(text) for text in self.texts]
         self._generators = [
             sample_generator(config.seed, j) for _ in prompts for j in range(config.num_samples)
@@ -76,7 +75,7 @@ class Decoding:
     def _read(
         self, prompts: Sequence[Sequence[int]], repeated: list[int]
     ) -> tuple[KVCache, Float[Tensor, "batch vocab"] | None]:
-        """Prefill every prompt once, whatever the number of samples."""
+        """Prefill every prompt once, for all of its samples."""
         if not prompts or not self.config.max_new_tokens:
             return self.model.make_cache(0), None
         windows = [list(prompt)[self._window_start(prompt) :] for prompt in prompts]
@@ -118,7 +117,7 @@ class Decoding:
         return logits.index_copy(0, places, their_logits)
 
     def _window_start(self, ids: Sequence[int]) -> int:
-        return window_start(len(ids), self.model.context_length, self._kept)
+        return window_start(len(ids), self.model.context_length, self.config.kept_share)
 
     @property
     def _device(self) -> torch.device:

@@ -1,4 +1,4 @@
-"""Generation without KV cache or batches: slow and obvious, the reference for the fast version.
+"""Generation without KV cache or batches: slow and obvious, the reference for all others.
 
 Every token takes a forward pass over all tokens before it.
 """
@@ -9,7 +9,7 @@ import torch
 
 from trafo.generate.config import GenerationConfig
 from trafo.generate.sampling import Token, sample, sample_generator
-from trafo.generate.window import kept_tokens, window_start
+from trafo.generate.window import window_start
 from trafo.models import CausalLM
 
 
@@ -24,11 +24,10 @@ def generate_tokens(
 ) -> list[Token]:
     """One completion of one prompt, up to the end token, which is left out."""
     ids = list(prompt)
-    kept = kept_tokens(model.context_length, config.kept_share)
     generator = sample_generator(config.seed, sample_index)
     tokens: list[Token] = []
     for _ in range(config.max_new_tokens):
-        start = window_start(len(ids), model.context_length, kept)
+        start = window_start(len(ids), model.context_length, config.kept_share)
         logits = model(torch.tensor([ids[start:]]))[:, -1]
         (token,) = sample(logits, config, [generator], [(ids, len(prompt))])
         if token.id == end_id:

@@ -32,7 +32,7 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A prompt and how to continue it. Two requests are never the same, even if equal."""
+    """A prompt and how to continue it. Compared by identity."""
 
     prompt: Sequence[int]
     config: GenerationConfig
@@ -43,21 +43,15 @@ class Request:
 
     @classmethod
     def of(cls, prompt: Sequence[int], config: GenerationConfig, tokenizer: Tokenizer) -> Request:
-        """With the end tokens and the text of a tokenizer."""
-        return cls(prompt, config, *ends_and_vocab(tokenizer, config))
+        """With the end tokens and the vocabulary of a tokenizer; chat markers are not shown."""
+        if config.ignore_end:
+            return cls(prompt, config, frozenset(), tokenizer.vocab)
+        hidden = dict.fromkeys(markers_of(tokenizer).hidden, b"")
+        vocab = ChainMap(hidden, tokenizer.vocab)
+        return cls(prompt, config, _end_ids(tokenizer, config), vocab)
 
 
-def ends_and_vocab(
-    tokenizer: Tokenizer, config: GenerationConfig
-) -> tuple[frozenset[int], Mapping[int, bytes]]:
-    """The ids that end a completion, and the bytes of all ids, none for those not shown."""
-    if config.ignore_end:
-        return frozenset(), tokenizer.vocab
-    hidden = dict.fromkeys(markers_of(tokenizer).hidden, b"")
-    return end_ids(tokenizer, config), ChainMap(hidden, tokenizer.vocab)
-
-
-def end_ids(tokenizer: Tokenizer, config: GenerationConfig) -> frozenset[int]:
+def _end_ids(tokenizer: Tokenizer, config: GenerationConfig) -> frozenset[int]:
     """The ids that end a completion: the model's own end tokens, or the config's."""
     if config.end_token is None:
         return markers_of(tokenizer).ends

@@ -81,14 +81,10 @@ def keep_top_p(logits: Logits, p: float) -> Logits:
     ordered, order = logits.sort(descending=True)
     probabilities = softmax(ordered, dim=-1)
     before = probabilities.cumsum(-1) - probabilities  # total of the likelier tokens
-    ordered = ordered.masked_fill(_but_first(before >= p), -torch.inf)
+    dropped = before >= p
+    dropped[:, 0] = False  # whatever the rounding, the likeliest token is kept
+    ordered = ordered.masked_fill(dropped, -torch.inf)
     return torch.empty_like(logits).scatter_(-1, order, ordered)
-
-
-def _but_first(mask: Bool[Tensor, "batch vocab"]) -> Bool[Tensor, "batch vocab"]:
-    """Whatever the rounding, the likeliest token is kept."""
-    mask[:, 0] = False
-    return mask
 
 
 def keep_min_p(logits: Logits, p: float) -> Logits:

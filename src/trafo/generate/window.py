@@ -11,13 +11,9 @@ key in the KV cache would stay valid.
 from __future__ import annotations
 
 
-def kept_tokens(context_length: int, kept_share: float) -> int:
-    """K: the tokens kept, at least one, at most all."""
-    return min(context_length, max(1, int(context_length * kept_share)))
-
-
-def window_start(num_ids: int, context_length: int, kept: int) -> int:
-    """Where the window of a text of `num_ids` ids begins."""
+def window_start(num_ids: int, context_length: int, kept_share: float) -> int:
+    """Where the window of a text of `num_ids` ids begins; K is this share of C, at least 1."""
+    kept = min(context_length, max(1, int(context_length * kept_share)))
     overhang = max(0, num_ids - context_length)
     step = context_length + 1 - kept
     return -(-overhang // step) * step

@@ -1,11 +1,11 @@
 """Networks: ids in, logits out. Each takes its own config and knows nothing of text or files."""
 
 from trafo.models.causal_lm import CausalLM, TransformerBlock
-from trafo.models.encoder_decoder import DecoderCache, EncoderDecoder, Memory
+from trafo.models.encoder_decoder import EncoderDecoder
 from trafo.models.encoder_decoder_config import EncoderDecoderConfig
 from trafo.models.gpt2 import GPT2, GPT2_PRESETS, GPT2Config
 from trafo.models.record import record_attention
-from trafo.models.recurrent import RecurrentCache, RecurrentConfig, RecurrentEncoderDecoder
+from trafo.models.recurrent import RecurrentConfig, RecurrentEncoderDecoder
 from trafo.models.registry import (
     CONFIGS,
     PRESETS,
@@ -14,7 +14,7 @@ from trafo.models.registry import (
     config_from,
     model_name,
 )
-from trafo.models.sentence import Pooling, pool, sentence_vectors
+from trafo.models.sentence import pool, sentence_vectors
 from trafo.models.transformer_lm import TransformerLM
 from trafo.models.transformer_lm_config import TransformerLMConfig
 
@@ -24,14 +24,10 @@ __all__ = [
     "GPT2_PRESETS",
     "PRESETS",
     "CausalLM",
-    "DecoderCache",
     "EncoderDecoder",
     "EncoderDecoderConfig",
     "GPT2Config",
-    "Memory",
     "ModelConfig",
-    "Pooling",
-    "RecurrentCache",
     "RecurrentConfig",
     "RecurrentEncoderDecoder",
     "TransformerBlock",

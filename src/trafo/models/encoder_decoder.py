@@ -109,7 +109,7 @@ class EncoderDecoder(Module):
         source, source_mask = self._source_keys_values(memory, cache)
         step = None if cache is None else cache.target.begin(target_ids.shape[1], lengths)
         positions = None if step is None else step.positions
-        x = self.embed_target(target_ids, positions)
+        x = self._embed(self.target_embeddings, target_ids, positions)
         for index, layer in enumerate(self.decoder):
             part = None if step is None else step.layer(index)
             x = layer(x, source[index], source_mask, cache=part)
@@ -140,12 +140,6 @@ class EncoderDecoder(Module):
             dtype=weight.dtype,
         )
         return DecoderCache(target)
-
-    def embed_target(
-        self, ids: Int[Tensor, "batch seq"], positions: Int[Tensor, "#batch seq"] | None = None
-    ) -> Float[Tensor, "batch seq d_model"]:
-        """What goes into the first decoder layer; positions default to 0..seq-1."""
-        return self._embed(self.target_embeddings, ids, positions)
 
     def _embed(
         self, table: Embedding, ids: Int[Tensor, "batch seq"], positions: Tensor | None

@@ -1,4 +1,4 @@
-"""Evaluation mode: dropout off while a model is measured or writes, then back as it was."""
+"""Evaluation mode: dropout off while a model is evaluated or generates, then as before."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Checks that every model config makes: one clear line for each thing that cannot work."""
+"""Checks that all model configs and models share."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -13,7 +13,6 @@ from trafo.nn.attention import (
     MultiHeadSelfAttention,
     attention_weights,
     check_heads,
-    masked_softmax,
     scaled_dot_product_attention,
     softmax,
 )
@@ -26,7 +25,7 @@ from trafo.nn.kernel_pooling import (
     kernel_weights,
     nadaraya_watson,
 )
-from trafo.nn.kv_cache import CacheStep, KVCache, LayerCache
+from trafo.nn.kv_cache import KVCache, LayerCache
 from trafo.nn.layer_norm import LayerNorm
 from trafo.nn.linear import Embedding, Linear, truncated_normal_
 from trafo.nn.masks import (
@@ -46,7 +45,6 @@ from trafo.nn.swiglu import SwiGLU
 __all__ = [
     "ACTIVATIONS",
     "AdditiveAttention",
-    "CacheStep",
     "Dropout",
     "Embedding",
     "FeedForward",
@@ -78,7 +76,6 @@ __all__ = [
     "kernel_weights",
     "length_mask",
     "look_ahead_mask",
-    "masked_softmax",
     "nadaraya_watson",
     "padding_mask",
     "relu",

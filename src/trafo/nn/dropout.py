@@ -20,7 +20,7 @@ _BY_ROW: ContextVar[Sequence[torch.Generator]] = ContextVar("generators of the r
 
 @contextmanager
 def dropout_by_row(generators: Sequence[torch.Generator]) -> Iterator[None]:
-    """Inside, dropout of row i of a batch is drawn by generator i alone, whatever the rest is."""
+    """Inside, generator i draws the dropout of row i of a batch, independent of other rows."""
     token = _BY_ROW.set(generators)
     try:
         yield

@@ -37,11 +37,6 @@ class KVCache:
         self.values = torch.zeros(shape, device=device, dtype=dtype)
         self.lengths: Int[Tensor, " batch"] = torch.zeros(batch, dtype=torch.long, device=device)
 
-    @property
-    def batch(self) -> int:
-        """Number of rows."""
-        return self.keys.shape[1]
-
     def begin(self, seq: int, counts: Int[Tensor, " batch"] | None = None) -> "CacheStep":
         """Plan the next `seq` ids of each row; the first `counts` are real, all if None."""
         starts: list[int] = self.lengths.tolist()

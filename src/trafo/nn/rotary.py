@@ -1,4 +1,4 @@
-"""RoPE (Su et al., 2021): attention alone sees a set, rotary positions tell it the order.
+"""RoPE (Su et al., 2021): attention alone sees a set, rotary positions add the order.
 
 The pair (x_2k, x_2k+1) at position i is rotated by the angle i theta^(-2k/d). A query at i and a
 key at j then meet at the angle of i - j: only distance counts.

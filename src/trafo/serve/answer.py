@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from starlette.requests import Request as HttpRequest
@@ -14,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from trafo.generate.request import Piece
 from trafo.generate.sampling import Token
 from trafo.serve.errors import ApiError
-from trafo.serve.formats import Choice, Format, Json, Usage, envelope
+from trafo.serve.formats import Choice, Format, Json
 from trafo.serve.metrics import Metrics, Watch
 from trafo.serve.worker import Subscription
 
@@ -41,36 +42,39 @@ class Answer:
     ) -> None:
         requests = subscription.requests
         self.form = form
-        self.usage = Usage(sum(len(request.prompt) for request in requests))
         self.subscription = subscription
         self._per_prompt = requests[0].config.num_samples
         self._choices = [Choice(index) for index in range(self._per_prompt * len(requests))]
         self._echoes = echoes
-        self._watch = Watch(metrics, self.usage)
+        self._watch = Watch(metrics, sum(len(request.prompt) for request in requests))
 
     async def whole(self, http: HttpRequest) -> Response:
-        """One answer, when everything is done; a client that goes away ends it."""
-        leaving = asyncio.ensure_future(_left(http.receive))
+        """One answer, when everything is done."""
+        with self.open(http.receive):
+            try:
+                for choice, echo in self._echoed():
+                    choice.tokens += echo.tokens
+                async for batch in self.subscription.batches():
+                    for number, piece in batch:
+                        self._add(number, piece)
+            finally:
+                self._watch.end()
+        choices = [self.form.whole(choice) for choice in self._choices]
+        return JSONResponse(self.form.envelope(choices) | {"usage": self._watch.usage()})
+
+    @contextmanager
+    def open(self, receive: Receive) -> Iterator[None]:
+        """A client that goes away frees its place in the engine at once."""
+        leaving = asyncio.ensure_future(_left(receive))
         leaving.add_done_callback(lambda _: self.subscription.fail(_GONE))
         try:
-            for choice, echo in self._echoed():
-                choice.tokens += echo.tokens
-            async for batch in self.subscription.batches():
-                for number, piece in batch:
-                    self._add(number, piece)
+            yield
         finally:
             leaving.cancel()
             self.subscription.close()
-            self._watch.end()
-        choices = [self.form.whole(choice) for choice in self._choices]
-        return JSONResponse(envelope(self.form, choices) | {"usage": self.usage.content()})
-
-    def stream(self, *, include_usage: bool) -> Response:
-        """Chunks as they come: `data:` lines, `[DONE]` last."""
-        return EventStream(self, include_usage)
 
     async def events(self, include_usage: bool) -> AsyncIterator[bytes]:
-        """The stream in parts, each of whole events."""
+        """The stream in parts, each of whole events; `[DONE]` is the last."""
         usage: Json = {"usage": None} if include_usage else {}
         yield b"".join(_event(self._chunk(content) | usage) for content in self._opening())
         try:
@@ -86,7 +90,7 @@ class Answer:
         finally:
             self._watch.end()
         if include_usage:
-            yield _event(envelope(self.form, [], chunk=True) | {"usage": self.usage.content()})
+            yield _event(self.form.envelope([], chunk=True) | {"usage": self._watch.usage()})
         yield b"data: [DONE]\n\n"
 
     def _echoed(self) -> Iterator[tuple[Choice, Echo]]:
@@ -101,7 +105,6 @@ class Answer:
         choice = self._choices[number * self._per_prompt + piece.row]
         choice.text += piece.text
         if piece.token is not None:
-            self.usage.completion_tokens += 1
             choice.tokens.append(piece.token)
             self._watch.token()
         choice.finish_reason = piece.finish_reason
@@ -116,7 +119,7 @@ class Answer:
             yield self.form.delta(choice, echo.text, echo.tokens, None)
 
     def _contents(self, choice: Choice, piece: Piece) -> Iterator[Json]:
-        """None while there is nothing to tell: half a character, perhaps a stop string."""
+        """Nothing if there is no new text: half a character, or what may be a stop string."""
         tokens = [piece.token] if piece.token is not None and self.form.with_logprobs else []
         if piece.text or tokens:
             yield self.form.delta(choice, piece.text, tokens, None)
@@ -124,11 +127,11 @@ class Answer:
             yield self.form.delta(choice, "", [], piece.finish_reason)
 
     def _chunk(self, content: Json) -> Json:
-        return envelope(self.form, [content], chunk=True)
+        return self.form.envelope([content], chunk=True)
 
 
 class EventStream(Response):
-    """Server-sent events. A client that goes away frees its place in the engine at once."""
+    """Server-sent events."""
 
     media_type = "text/event-stream"
 
@@ -139,20 +142,14 @@ class EventStream(Response):
         self._include_usage = include_usage
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send everything, or stop when the client does."""
-        subscription = self._answer.subscription
-        leaving = asyncio.ensure_future(_left(receive))
-        leaving.add_done_callback(lambda _: subscription.fail(_GONE))
+        """Send all events."""
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        try:
+        with self._answer.open(receive):
             await send(start)
             async for part in self._answer.events(self._include_usage):
                 if part:
                     await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
-        finally:
-            leaving.cancel()
-            subscription.close()
 
 
 def _event(content: Json) -> bytes:

@@ -15,30 +15,29 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trafo.errors import TrafoError
-from trafo.serve import endpoints, more_endpoints
+from trafo.serve import completions, endpoints
 from trafo.serve.config import ServeConfig
-from trafo.serve.errors import ApiError, from_trafo
+from trafo.serve.errors import ApiError, invalid
 from trafo.serve.follow import follow
 from trafo.serve.guard import Guard
 from trafo.serve.inside.endpoints import ROUTES as INSIDE_ROUTES
 from trafo.serve.metrics import EngineCollector, Metrics
 from trafo.serve.models import Models
 from trafo.serve.page_files import page_routes
-from trafo.serve.reading import Service
-from trafo.serve.worker import Worker
+from trafo.serve.service import Service
 
 ROUTES = [
     *INSIDE_ROUTES,
-    Route("/v1/models", more_endpoints.list_models),
-    Route("/v1/models/{name:path}", more_endpoints.one_model),
-    Route("/v1/completions", endpoints.completions, methods=["POST"]),
-    Route("/v1/chat/completions", endpoints.chat_completions, methods=["POST"]),
-    Route("/v1/embeddings", more_endpoints.embeddings, methods=["POST"]),
-    Route("/v1/translations", more_endpoints.translations, methods=["POST"]),
-    Route("/tokenize", more_endpoints.tokenize, methods=["POST"]),
-    Route("/detokenize", more_endpoints.detokenize, methods=["POST"]),
-    Route("/health", more_endpoints.health),
-    Route("/metrics", more_endpoints.metrics),
+    Route("/v1/models", endpoints.list_models),
+    Route("/v1/models/{name:path}", endpoints.one_model),
+    Route("/v1/completions", completions.completions, methods=["POST"]),
+    Route("/v1/chat/completions", completions.chat_completions, methods=["POST"]),
+    Route("/v1/embeddings", endpoints.embeddings, methods=["POST"]),
+    Route("/v1/translations", endpoints.translations, methods=["POST"]),
+    Route("/tokenize", endpoints.tokenize, methods=["POST"]),
+    Route("/detokenize", endpoints.detokenize, methods=["POST"]),
+    Route("/health", endpoints.health),
+    Route("/metrics", endpoints.metrics),
 ]
 
 
@@ -49,16 +48,12 @@ class App:
         config = config or ServeConfig()
         metrics = Metrics()
         self.service = Service(models, config, metrics)
-        metrics.registry.register(EngineCollector(self._workers))
+        metrics.registry.register(EngineCollector(models))
         page = page_routes()
         inner = Starlette(
             routes=[*ROUTES, *page],
             lifespan=self._life,
-            exception_handlers={
-                ApiError: _api_error,
-                TrafoError: _trafo_error,
-                HTTPException: _http_error,
-            },
+            exception_handlers=dict.fromkeys((ApiError, TrafoError, HTTPException), _refuse),
         )
         inner.state.service = self.service
         public = frozenset(route.path for route in page) | {"/health"}
@@ -75,19 +70,14 @@ class App:
             )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, or the life of the service."""
+        """One request, or start and stop."""
         await self._app(scope, receive, send)
 
     @property
     def num_active(self) -> int:
         """Requests that are not finished."""
-        service = self.service
-        models = service.models.language_models
-        engines = sum(worker.num_active for served in models for worker in served.workers)
-        return engines + service.num_jobs
-
-    def _workers(self) -> list[tuple[str, Worker]]:
-        return [(each.name, each.worker) for each in self.service.models.language_models]
+        workers = self.service.models.workers
+        return sum(worker.num_active for worker in workers) + self.service.num_jobs
 
     @asynccontextmanager
     async def _life(self, _: Starlette) -> AsyncIterator[None]:
@@ -100,28 +90,16 @@ class App:
             following.cancel()
             with suppress(asyncio.CancelledError):
                 await following
-        for served in models.language_models:
-            for worker in served.workers:
-                await asyncio.to_thread(worker.stop)
+        for worker in models.workers:
+            await asyncio.to_thread(worker.stop)
 
 
-def create_app(models: Models, config: ServeConfig | None = None) -> App:
-    """The application that serves these models."""
-    return App(models, config)
-
-
-async def _api_error(_: HttpRequest, error: Exception) -> Response:
+async def _refuse(http: HttpRequest, error: Exception) -> Response:
+    """An error as OpenAI writes it; Starlette's own are unknown paths and wrong methods."""
+    if isinstance(error, HTTPException):
+        what = f"{error.detail}: {http.method} {http.url.path}"
+        error = ApiError(error.status_code, what, code="unknown_url")
+    elif isinstance(error, TrafoError):
+        error = invalid(str(error), None)
     assert isinstance(error, ApiError)
     return error.response()
-
-
-async def _trafo_error(_: HttpRequest, error: Exception) -> Response:
-    assert isinstance(error, TrafoError)
-    return from_trafo(error).response()
-
-
-async def _http_error(http: HttpRequest, error: Exception) -> Response:
-    """No such path, or another method than its own."""
-    assert isinstance(error, HTTPException)
-    what = f"{error.detail}: {http.method} {http.url.path}"
-    return ApiError(error.status_code, what, code="unknown_url").response()

@@ -1,11 +1,12 @@
-"""Messages -> the ids of a prompt: by the model's own Jinja template, or by a plain one.
+"""Messages -> the ids of a prompt, by the model's own Jinja template or a plain one.
 
-Special tokens come from the template alone. In what people write they stay text: while the template
-runs, each is hidden behind a word that nobody could have guessed.
+Only the template may write special tokens. In messages they stay text: while the template runs, a
+random word stands in for each of them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from trafo.checkpoint.locate import find_kind
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.errors import FormatError
 from trafo.runtime.json_text import parse_json
-from trafo.serve.errors import ApiError
+from trafo.serve.errors import invalid
 from trafo.serve.protocol import Message
 
 TEMPLATE_FILE = "chat_template.jinja"
@@ -29,10 +30,10 @@ PLAIN = """\
 {{ names[message.role] }}: {{ message.content }}
 {% endfor -%}
 Assistant:"""
-"""a line for each message, then the assistant's turn"""
+"""one line per message, then the assistant's turn"""
 
 _PLAIN_STOPS = ("\nUser:", "\nSystem:")
-"""where a model would go on with somebody else's part"""
+"""where a model would continue with the next person's message"""
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,14 @@ class ChatTemplate:
         words = {special: f"@{token_hex(16)}@" for special in specials}
         contents = [_replace(message.text, words) for message in messages]
         rendered = self._render(tokenizer, messages, contents)
+        originals = {word: special for special, word in words.items()}
+        pattern = "|".join(map(re.escape, specials))
         ids: list[int] = []
-        for text, special in _split(rendered, specials):
-            plain = _replace(text, {word: special for special, word in words.items()})
-            ids += tokenizer.encode(plain, "ignore")
-            if special is not None:
-                ids.append(tokenizer.special_tokens[special])
+        for part in re.split(f"({pattern})", rendered) if specials else [rendered]:
+            if part in tokenizer.special_tokens:
+                ids.append(tokenizer.special_tokens[part])
+            else:
+                ids += tokenizer.encode(_replace(part, originals), "ignore")
         begin = tokenizer.markers.begin
         return ids if begin is None or ids[:1] == [begin] else [begin, *ids]
 
@@ -64,7 +67,7 @@ class ChatTemplate:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         def refuse(message: str) -> None:
-            raise ApiError(400, message, param="messages", code="invalid_value")
+            raise invalid(message, "messages")
 
         dicts = [
             {"role": message.role, "content": content}
@@ -78,11 +81,11 @@ class ChatTemplate:
             )
         except TemplateError as error:
             what = f"the model's chat template fails on these messages: {error}"
-            raise ApiError(400, what, param="messages", code="invalid_value") from None
+            raise invalid(what, "messages") from None
 
 
 def read_template(path: Path) -> ChatTemplate:
-    """The template beside a model; the plain one if there is none."""
+    """The template in a model's folder; the plain one if there is none."""
     folder = path.parent.parent if find_kind(path) == "checkpoint" else path
     if not folder.is_dir():
         return ChatTemplate()
@@ -114,16 +117,3 @@ def _replace(text: str, words: dict[str, str]) -> str:
     for old, new in words.items():
         text = text.replace(old, new)
     return text
-
-
-def _split(text: str, specials: Sequence[str]) -> list[tuple[str, str | None]]:
-    """Texts, each with the special token after it; None after the last."""
-    parts: list[tuple[str, str | None]] = []
-    while True:
-        found = [(text.find(special), -len(special), special) for special in specials]
-        first = min((each for each in found if each[0] >= 0), default=None)
-        if first is None:
-            return [*parts, (text, None)]
-        place, _, special = first
-        parts.append((text[:place], special))
-        text = text[place + len(special) :]

@@ -1,11 +1,11 @@
-"""Settings of the service: where it listens, whom it answers, how much it takes on."""
+"""Settings of the service: where it listens, who may use it, limits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from trafo.errors import require, require_at_least
-from trafo.generate.engine.scheduler import EngineConfig
+from trafo.generate.config import EngineConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +18,9 @@ class ServeConfig:
     """port to listen on"""
     api_key: str | None = None
     """API key that clients must send; None: the environment variable TRAFO_API_KEY, or no key"""
+    allowed_hosts: tuple[str, ...] = ()
+    """host names of the service besides localhost, such as example.org behind a reverse proxy;
+    none: only localhost if it listens there, else any"""
     cors_origins: tuple[str, ...] = ()
     """CORS: origins of web pages that may call the service, such as https://example.org"""
     max_body_bytes: int = 1_000_000

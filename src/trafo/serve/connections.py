@@ -1,7 +1,7 @@
-"""Connections that come to nothing are closed: uvicorn itself would keep them for ever.
+"""Closes connections that stall, which uvicorn itself would keep open.
 
-A client that connects and sends no complete header, and one that stops reading an answer, cost
-memory and a file descriptor each, but never time of the engine.
+A client that does not complete its header, or stops reading an answer, costs memory and a file
+descriptor, but never time of the engine.
 """
 
 from __future__ import annotations
@@ -67,19 +67,19 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 
 
 class _Timer:
-    """Calls `action` some time after it was started first, unless it is stopped before."""
+    """Calls `action` some time after its start, unless it is stopped before."""
 
     def __init__(self, action: Callable[[], None]) -> None:
         self._action = action
         self._handle: asyncio.TimerHandle | None = None
 
     def start(self, seconds: float) -> None:
-        """Nothing happens if it runs: what trickles in does not begin it anew."""
+        """Does not restart a running timer: a trickle of bytes must not extend it."""
         if self._handle is None:
             self._handle = asyncio.get_running_loop().call_later(seconds, self._ring)
 
     def stop(self) -> None:
-        """Nothing happens if it does not run."""
+        """Does nothing if it is not running."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -1,154 +1,147 @@
-"""`/v1/completions` and `/v1/chat/completions`: a body in, an answer or a stream out."""
+"""The other endpoints: models, embeddings, translations, tokens, health, metrics."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
-from secrets import randbits
+import base64
+import struct
+from typing import TypeVar
 
+import torch
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
-from trafo.errors import TrafoError
-from trafo.generate.config import GenerationConfig
-from trafo.generate.decode import vocab_size
-from trafo.generate.prompt_logprobs import prompt_logprobs
-from trafo.generate.request import Request
-from trafo.serve.answer import Answer, Echo
-from trafo.serve.errors import ApiError, from_trafo
-from trafo.serve.formats import ChatFormat, CompletionFormat, Format
-from trafo.serve.models import LanguageModel
-from trafo.serve.protocol import ChatBody, CompletionBody, Sampling
-from trafo.serve.reading import (
-    Service,
-    fitting,
-    prompt_ids,
-    prompts_of,
-    read_body,
-    service_of,
-)
-
-DEFAULT_MAX_TOKENS = 16
-"""of a completion, as OpenAI has it"""
-DEFAULT_CHAT_TOKENS = 256
-REQUEST_ID = "x-request-id"
-"""header by which a client names a request"""
+from trafo.generate.translate import search_settings, translate
+from trafo.models import CausalLM
+from trafo.models.sentence import Pooling, sentence_vectors
+from trafo.serve.errors import invalid, refusing
+from trafo.serve.formats import Json, token_text
+from trafo.serve.protocol import DetokenizeBody, EmbeddingBody, TokenizeBody, TranslationBody
+from trafo.serve.service import prompt_ids, prompts_of, read_body, service_of
 
 
-async def completions(http: HttpRequest) -> Response:
-    """`POST /v1/completions`."""
-    service, body = service_of(http), await read_body(http, CompletionBody)
+async def list_models(http: HttpRequest) -> Response:
+    """`GET /v1/models`."""
+    cards = [served.card() for served in service_of(http).models]
+    return JSONResponse({"object": "list", "data": cards})
+
+
+async def one_model(http: HttpRequest) -> Response:
+    """`GET /v1/models/NAME`."""
+    return JSONResponse(service_of(http).models.get(http.path_params["name"]).card())
+
+
+async def embeddings(http: HttpRequest) -> Response:
+    """`POST /v1/embeddings`: a vector for each text."""
+    service, body = service_of(http), await read_body(http, EmbeddingBody)
     served = service.models.language(body.model)
-    config = _config(service, served, body, _first(body.max_tokens, DEFAULT_MAX_TOKENS))
-    config = _with(config, logprobs=body.logprobs)
-    prompts = prompts_of(body.prompt, "prompt")
-    ids = [prompt_ids(service, served, prompt, "prompt") for prompt in prompts]
-    tokenizer = served.bundle.tokenizer
-    echoes = []
-    if body.echo:
-        echoes = [
-            await _echo(service, served, *each, body) for each in zip(prompts, ids, strict=True)
-        ]
-    form = CompletionFormat(served.name, tokenizer.vocab, body.logprobs is not None)
-    requests = [Request.of(each, config, tokenizer) for each in ids]
-    return await _answer(http, body, served, requests, form, echoes)
+    prompts = _bounded(prompts_of(body.input, "input"))
+    ids = [prompt_ids(service, served, prompt, "input") for prompt in prompts]
+    model = served.bundle.model
+    vectors = await service.compute(lambda: _vectors(model, ids, body.pooling))
+    data = [
+        {"object": "embedding", "index": index, "embedding": _encoded(vector, body)}
+        for index, vector in enumerate(vectors)
+    ]
+    number = sum(map(len, ids))
+    usage = {"prompt_tokens": number, "total_tokens": number}
+    return JSONResponse({"object": "list", "model": served.name, "data": data, "usage": usage})
 
 
-async def chat_completions(http: HttpRequest) -> Response:
-    """`POST /v1/chat/completions`."""
-    service, body = service_of(http), await read_body(http, ChatBody)
+@torch.inference_mode()
+def _vectors(model: CausalLM, ids: list[list[int]], pooling: Pooling) -> list[list[float]]:
+    """A vector for each text; a few texts at a time, so that memory does not grow with them."""
+    device = model.head_weight.device
+    longest = max(map(len, ids))
+    num_rows = max(1, _TOKENS_TOGETHER // longest)
+    found: list[list[float]] = []
+    for start in range(0, len(ids), num_rows):
+        rows = ids[start : start + num_rows]
+        width = max(map(len, rows))
+        padded = torch.tensor([each + [0] * (width - len(each)) for each in rows])
+        real = torch.arange(width) < torch.tensor([len(each) for each in rows])[:, None]
+        vectors = sentence_vectors(model, padded.to(device), real.to(device), pooling)
+        found += vectors.float().tolist()
+    return found
+
+
+def _encoded(vector: list[float], body: EmbeddingBody) -> list[float] | str:
+    if body.encoding_format == "float":
+        return vector
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+
+
+async def translations(http: HttpRequest) -> Response:
+    """`POST /v1/translations`: the best translations of each sentence."""
+    service, body = service_of(http), await read_body(http, TranslationBody)
+    served = service.models.translation(body.model)
+    sentences = _bounded([body.input] if isinstance(body.input, str) else body.input)
+    bundle = served.bundle
+    given = {"beam": body.beam, "n_best": body.n_best, "length_penalty": body.length_penalty}
+    with refusing("input"):
+        config = search_settings(bundle, **given)
+        found = await service.compute(
+            lambda: translate(bundle.model, bundle.tokenizer, sentences, config)
+        )
+    data = [
+        {"index": index, "text": best[0].text, "translations": [_translation(t) for t in best]}
+        for index, best in enumerate(found)
+    ]
+    return JSONResponse({"object": "list", "model": served.name, "data": data})
+
+
+def _translation(found: object) -> Json:
+    return {name: getattr(found, name) for name in ("text", "score", "logprob")}
+
+
+async def tokenize(http: HttpRequest) -> Response:
+    """`POST /tokenize`."""
+    service, body = service_of(http), await read_body(http, TokenizeBody)
     served = service.models.language(body.model)
-    if body.top_logprobs is not None and not body.logprobs:
-        raise _refused("top_logprobs needs logprobs: true", "top_logprobs")
-    max_tokens = _first(body.max_completion_tokens, body.max_tokens, DEFAULT_CHAT_TOKENS)
-    config = _config(service, served, body, max_tokens)
-    number = (body.top_logprobs or 0) if body.logprobs else None
-    config = _with(config, logprobs=number, stop=(*config.stop, *served.template.stop))
     tokenizer = served.bundle.tokenizer
-    ids = fitting(service, served, served.template.encode(tokenizer, body.messages), "messages")
-    form = ChatFormat(served.name, tokenizer.vocab, bool(body.logprobs))
-    return await _answer(http, body, served, [Request.of(ids, config, tokenizer)], form)
-
-
-async def _answer(
-    http: HttpRequest,
-    body: Sampling,
-    served: LanguageModel,
-    requests: list[Request],
-    form: Format,
-    echoes: list[Echo] | None = None,
-) -> Response:
-    service = service_of(http)
-    if body.stream_options is not None and not body.stream:
-        raise _refused("stream_options needs stream: true", "stream_options")
-    number = len(requests) * requests[0].config.num_samples
-    if number > service.config.max_choices:
-        most = service.config.max_choices
-        raise _refused(f"n: {number} completions; at most {most} are allowed", "n")
-    name = http.headers.get(REQUEST_ID)
-    subscription = served.worker.submit(requests, service.config.max_seconds, name)
-    answer = Answer(subscription, form, service.metrics, echoes or [])
-    if not body.stream:
-        return await answer.whole(http)
-    options = body.stream_options
-    return answer.stream(include_usage=options is not None and options.include_usage)
-
-
-def _config(
-    service: Service, served: LanguageModel, body: Sampling, max_tokens: int
-) -> GenerationConfig:
-    """The settings of generation; what the client left out has OpenAI's defaults."""
-    if max_tokens > service.config.max_tokens:
-        most = service.config.max_tokens
-        raise _refused(f"max_tokens is {max_tokens:,}; at most {most:,} are allowed", "max_tokens")
-    stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
-    config = GenerationConfig(
-        max_new_tokens=max_tokens,
-        seed=randbits(63) if body.seed is None else body.seed % 2**64,
-        logit_bias=_logit_bias(served, body.logit_bias or {}),
+    ids = tokenizer.encode(body.prompt, "ignore")
+    begin = tokenizer.markers.begin
+    if body.add_special_tokens and begin is not None:
+        ids = [begin, *ids]
+    return JSONResponse(
+        {
+            "count": len(ids),
+            "max_model_len": served.bundle.model.context_length,
+            "tokens": ids,
+            "token_strs": [token_text(tokenizer.vocab, i) for i in ids],
+        }
     )
-    same_names = ("temperature", "top_p", "min_p", "repetition_penalty")
-    penalties = ("presence_penalty", "frequency_penalty")
-    given = {name: getattr(body, name) for name in (*same_names, *penalties)}
-    given |= {"top_k": body.top_k if (body.top_k or 0) > 0 else None, "num_samples": body.n}
-    given = {name: value for name, value in given.items() if value is not None}
-    return _with(config, stop=tuple(stop), **given)
 
 
-def _with(config: GenerationConfig, **changes: object) -> GenerationConfig:
-    try:
-        return replace(config, **changes)  # type: ignore[arg-type]
-    except TrafoError as error:
-        raise from_trafo(error, next(iter(changes))) from None
+async def detokenize(http: HttpRequest) -> Response:
+    """`POST /detokenize`."""
+    service, body = service_of(http), await read_body(http, DetokenizeBody)
+    served = service.models.language(body.model)
+    with refusing("tokens"):
+        text = served.bundle.tokenizer.decode(body.tokens)
+    return JSONResponse({"prompt": text})
 
 
-def _logit_bias(served: LanguageModel, given: dict[str, float]) -> tuple[tuple[int, float], ...]:
-    size = vocab_size(served.bundle.model)
-    for name in given:
-        if not (name.isascii() and name.isdigit() and int(name) < size):
-            what = f"logit_bias has {name!r}: the model knows ids from 0 to {size - 1:,}"
-            raise _refused(what, "logit_bias")
-    return tuple((int(name), number) for name, number in given.items())
+async def health(http: HttpRequest) -> Response:
+    """`GET /health`."""
+    return JSONResponse({"status": "ok"})
 
 
-async def _echo(
-    service: Service,
-    served: LanguageModel,
-    prompt: str | list[int],
-    ids: list[int],
-    body: CompletionBody,
-) -> Echo:
-    """The prompt as the beginning of the answer, with its own log-probabilities if asked for."""
-    text = prompt if isinstance(prompt, str) else served.bundle.tokenizer.decode(prompt)
-    if body.logprobs is None:
-        return Echo(text)
-    job = partial(prompt_logprobs, served.bundle.model, ids, body.logprobs)
-    return Echo(text, await service.compute(job))
+async def metrics(http: HttpRequest) -> Response:
+    """`GET /metrics`, for Prometheus."""
+    return Response(service_of(http).metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
-def _first(*values: int | None) -> int:
-    return next(value for value in values if value is not None)
+_MOST_TEXTS = 256
+_TOKENS_TOGETHER = 4096
+"""of texts whose vectors are computed together, padding included"""
+_Text = TypeVar("_Text")
 
 
-def _refused(what: str, param: str) -> ApiError:
-    return ApiError(400, what, param=param, code="invalid_value")
+def _bounded(texts: list[_Text]) -> list[_Text]:
+    if len(texts) > _MOST_TEXTS:
+        what = f"input has {len(texts):,} texts; at most {_MOST_TEXTS} are allowed"
+        raise invalid(what, "input")
+    if not texts:
+        raise invalid("input is an empty list", "input")
+    return texts

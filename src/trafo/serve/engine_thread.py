@@ -1,7 +1,7 @@
 """One thread that steps the engines of all models in turn.
 
-One for all of them: the kernels of two engines never run at once, and every thread that runs
-kernels has OpenMP helpers of its own, of which there should not be more than cores.
+One thread for all of them, because every thread that runs kernels has its own OpenMP threads, and
+there should not be more of those than cores.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class EngineThread:
 
     @contextmanager
     def changes(self) -> Iterator[None]:
-        """What is changed in the block is seen by the thread between two turns, at once."""
+        """Change something in the block that the thread reads between two turns; wakes it up."""
         with self._changed:
             yield
             self._changed.notify()
@@ -61,7 +61,7 @@ class EngineThread:
                 worker.take_turn()
 
     def _with_work(self) -> list[TakesTurns]:
-        """Waits until somebody has work; none: nobody is left."""
+        """Wait for workers with work; an empty list: no workers are left."""
         with self._changed:
             while True:
                 for worker, gone in self._leaving.items():

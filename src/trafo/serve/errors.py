@@ -1,7 +1,9 @@
-"""What the service answers when it refuses: OpenAI's error shape, with the status of HTTP."""
+"""Refusals, as OpenAI's error objects with an HTTP status."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,7 +13,7 @@ from trafo.errors import TrafoError
 
 
 class ApiError(Exception):
-    """A refusal: status, what is wrong, which field, and OpenAI's code for it."""
+    """A refusal: HTTP status, message, field, and OpenAI's code for it."""
 
     def __init__(
         self,
@@ -57,8 +59,33 @@ _TYPES = {
 }
 
 
+def invalid(message: str, param: str | None) -> ApiError:
+    """A field has a wrong value."""
+    return ApiError(400, message, param=param, code="invalid_value")
+
+
+def queue_full() -> ApiError:
+    """The queue is full."""
+    what = "too many requests are waiting; try again later"
+    return ApiError(429, what, code="queue_full", retry_after=1)
+
+
+def timed_out(seconds: float) -> ApiError:
+    """The time of a request is over."""
+    return ApiError(504, f"the request took longer than {seconds:g} seconds", code="timeout")
+
+
+@contextmanager
+def refusing(param: str) -> Iterator[None]:
+    """Errors of the library in the block become refusals of a field."""
+    try:
+        yield
+    except TrafoError as error:
+        raise invalid(str(error), param) from None
+
+
 def from_validation(error: ValidationError) -> ApiError:
-    """The first thing that is wrong with a body, by its field's name."""
+    """The first error in a body, by the name of its field."""
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         return ApiError(400, "the body is not JSON", code="invalid_json")
@@ -66,15 +93,9 @@ def from_validation(error: ValidationError) -> ApiError:
     if first["type"] == "extra_forbidden":
         return ApiError(400, f"{name} is not supported", param=name, code="unsupported_parameter")
     said = first["msg"].removeprefix("Value error, ")
-    message = f"{name}: {said[:1].lower()}{said[1:]}"
-    return ApiError(400, message, param=name, code="invalid_value")
+    return invalid(f"{name}: {said[:1].lower()}{said[1:]}", name)
 
 
 def _is_branch(part: object) -> bool:
-    """Pydantic names the branch of a union, such as `list[str]`, which no client wrote."""
+    """Pydantic also names the branch of a union, such as `list[str]`."""
     return isinstance(part, str) and ("[" in part or part in ("str", "int"))
-
-
-def from_trafo(error: TrafoError, param: str | None = None) -> ApiError:
-    """An error of the library: what is wrong, and what would be right."""
-    return ApiError(400, str(error), param=param, code="invalid_value")

@@ -1,6 +1,6 @@
-"""Loads newer checkpoints of a run as they appear, so that a training can be tried while it runs.
+"""Loads newer checkpoints of a run as they appear, to try a model while it trains.
 
-A newer checkpoint gets an engine of its own; what runs on the older one is finished there first.
+A newer checkpoint gets its own engine; running requests finish on the older one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trafo.serve.models import LanguageModel, Models, Served, load_language_mode
 from trafo.serve.worker import Worker
 
 INTERVAL = 2.0
-"""seconds between two looks"""
+"""seconds between two checks"""
 
 
 async def follow(models: Models, config: ServeConfig, interval: float = INTERVAL) -> None:
@@ -31,7 +31,7 @@ async def follow(models: Models, config: ServeConfig, interval: float = INTERVAL
         for served in models:
             step = newest_step(served)
             if step is not None and step > tried.get(served.name, served.bundle.step or 0):
-                tried[served.name] = step  # once: one that is damaged stays so
+                tried[served.name] = step  # once, even if it is damaged
                 old = await take_up(served, config)
                 if old is not None and isinstance(served, LanguageModel):
                     task = asyncio.create_task(_finish(served, old, interval))
@@ -45,7 +45,7 @@ def newest_step(served: Served) -> int | None:
         return None
     try:
         return max(CheckpointStore(_run(served) / CHECKPOINTS).steps(), default=None)
-    except OSError:  # somebody deletes the run
+    except OSError:  # the run is being deleted
         return None
 
 
@@ -58,7 +58,7 @@ async def take_up(served: Served, config: ServeConfig) -> Worker | None:
         else:
             run = _run(served)
             served.bundle = await in_short_thread_async(lambda: load_translator(run))
-    except (TrafoError, OSError) as error:  # half deleted, perhaps: a later look finds another
+    except (TrafoError, OSError) as error:  # perhaps half deleted; a later one will come
         tell(f"{served.name}: cannot load the newer checkpoint: {error}")
         return None
     if served.bundle.step != before:

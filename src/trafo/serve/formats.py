@@ -1,4 +1,4 @@
-"""How an answer is written: OpenAI's objects for completions and for chats, whole and in chunks."""
+"""OpenAI's objects for completions and chats, whole and in chunks."""
 
 from __future__ import annotations
 
@@ -17,22 +17,6 @@ _REASONS = {"stop": "stop", "end": "stop", "length": "length", None: None}
 
 
 @dataclass
-class Usage:
-    """Tokens read and written."""
-
-    prompt_tokens: int
-    completion_tokens: int = 0
-
-    def content(self) -> Json:
-        """As OpenAI writes it."""
-        return {
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-            "total_tokens": self.prompt_tokens + self.completion_tokens,
-        }
-
-
-@dataclass
 class Choice:
     """One completion as it grows."""
 
@@ -42,17 +26,33 @@ class Choice:
     finish_reason: FinishReason | None = None
 
 
-@dataclass
-class CompletionFormat:
+class _Object:
+    """The object around the choices of an answer, or of a chunk."""
+
+    prefix: str
+    kind: str
+    chunk_kind: str
+
+    def __init__(self, model: str, vocab: Mapping[int, bytes], with_logprobs: bool) -> None:
+        self.vocab, self.with_logprobs = vocab, with_logprobs
+        self._id, self._created = f"{self.prefix}-{token_hex(12)}", int(time.time())
+        self._model = model
+
+    def envelope(self, choices: list[Json], *, chunk: bool = False) -> Json:
+        """With these choices."""
+        return {
+            "id": self._id,
+            "object": self.chunk_kind if chunk else self.kind,
+            "created": self._created,
+            "model": self._model,
+            "choices": choices,
+        }
+
+
+class CompletionFormat(_Object):
     """`text_completion` objects."""
 
-    model: str
-    vocab: Mapping[int, bytes]
-    with_logprobs: bool
-    id: str = field(default_factory=lambda: f"cmpl-{token_hex(12)}")
-    created: int = field(default_factory=lambda: int(time.time()))
-
-    kind = chunk_kind = "text_completion"
+    prefix, kind, chunk_kind = "cmpl", "text_completion", "text_completion"
 
     def opening(self, index: int) -> Json | None:
         """The first chunk of a choice: none."""
@@ -92,17 +92,10 @@ class CompletionFormat:
         }
 
 
-@dataclass
-class ChatFormat:
+class ChatFormat(_Object):
     """`chat.completion` objects."""
 
-    model: str
-    vocab: Mapping[int, bytes]
-    with_logprobs: bool
-    id: str = field(default_factory=lambda: f"chatcmpl-{token_hex(12)}")
-    created: int = field(default_factory=lambda: int(time.time()))
-
-    kind, chunk_kind = "chat.completion", "chat.completion.chunk"
+    prefix, kind, chunk_kind = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
     def opening(self, index: int) -> Json | None:
         """The first chunk of a choice: the role."""
@@ -158,14 +151,3 @@ def token_text(vocab: Mapping[int, bytes], token_id: int) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
-
-
-def envelope(form: Format, choices: list[Json], *, chunk: bool = False) -> Json:
-    """What is around the choices."""
-    return {
-        "id": form.id,
-        "object": form.chunk_kind if chunk else form.kind,
-        "created": form.created,
-        "model": form.model,
-        "choices": choices,
-    }

@@ -1,4 +1,4 @@
-"""What every request passes: shutting down? whose page? which key? how often? how large? how long?
+"""Checks of every request: shutdown, host, origin, API key, rate, size, time.
 
 Plain ASGI around the application, so that streams pass through untouched.
 """
@@ -7,25 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import re
 import time
 from collections import OrderedDict, deque
+from ipaddress import ip_address
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trafo.serve.config import ServeConfig
-from trafo.serve.errors import ApiError
+from trafo.serve.errors import ApiError, timed_out
 from trafo.serve.metrics import Metrics
 
 _SLACK = 5.0
-"""seconds beyond the time of a request, after which a reader that does not read is cut off"""
+"""seconds after a request's timeout until a client that does not read is cut off"""
 _BODY_SECONDS = 30.0
-"""for the body of a request to arrive"""
+"""seconds for the body of a request to arrive"""
 _MOST_CLIENTS = 10_000
 
 
 class RateLimit:
-    """At most so many requests of each client in any minute."""
+    """Limits the requests of each client in any minute."""
 
     def __init__(self, per_minute: int) -> None:
         self._per_minute = per_minute
@@ -46,7 +48,7 @@ class RateLimit:
 
 
 class Guard:
-    """Refuses what it must, then lets the application answer."""
+    """Refuses a request, or passes it to the application."""
 
     def __init__(
         self,
@@ -62,6 +64,7 @@ class Guard:
         self._metrics = metrics
         self._public = public
         self._counted = counted
+        self._hosts = _host_names(config)
         self._rate = RateLimit(config.requests_per_minute) if config.requests_per_minute else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,8 +82,8 @@ class Guard:
             except ApiError as error:
                 await _refuse(error, scope, receive, sender)
             except TimeoutError:
-                what = f"the request took longer than {self._config.max_seconds:g} seconds"
-                await _refuse(ApiError(504, what, code="timeout"), scope, receive, sender)
+                late = timed_out(self._config.max_seconds)
+                await _refuse(late, scope, receive, sender)
         path = scope["path"] if scope["path"] in self._counted else "other"
         self._metrics.requests.labels(path, sender.status).inc()
 
@@ -89,6 +92,7 @@ class Guard:
         if self.closing:
             what = "the server is shutting down"
             raise ApiError(503, what, code="shutting_down", retry_after=5)
+        self._check_host(headers)
         self._check_origin(headers)
         if scope["path"] in self._public:
             return
@@ -100,28 +104,47 @@ class Guard:
         if not length.isdigit() or int(length) > self._config.max_body_bytes:
             raise _too_large(self._config.max_body_bytes)
 
+    def _check_host(self, headers: Headers) -> None:
+        """A page may let its own name point to this machine (DNS rebinding) to pass as ours."""
+        host = headers.get("host", "")
+        name = re.sub(r":\d+$", "", host).lower()  # without the port
+        if self._hosts and name not in self._hosts:
+            what = f"the host {host} is not allowed; see --allowed-hosts"
+            raise ApiError(403, what, code="host_not_allowed")
+
     def _check_origin(self, headers: Headers) -> None:
-        """A page from elsewhere must not use the service behind its reader's back."""
-        origin = headers.get("origin")
-        if origin is None or origin in self._config.cors_origins:
-            return
-        if "*" in self._config.cors_origins:
+        """A web page from elsewhere must not use the service from its reader's browser."""
+        origin, allowed = headers.get("origin"), self._config.cors_origins
+        if origin is None or origin in allowed or "*" in allowed:
             return
         if origin.partition("://")[2] != headers.get("host"):
             what = f"the origin {origin} is not allowed; see --cors-origins"
             raise ApiError(403, what, code="origin_not_allowed")
 
     def _check_key(self, headers: Headers) -> str | None:
-        """The client's key; None if keys are not asked for."""
+        """The client's key; None if no key is required."""
         key = self._config.api_key
         if key is None:
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        # Headers come as Latin-1, whatever their bytes mean.
+        # Starlette decodes headers as Latin-1.
         is_right = hmac.compare_digest(given.strip().encode("latin-1"), key.encode())
         if scheme.lower() != "bearer" or not is_right:
             raise ApiError(401, "the API key is missing or wrong", code="invalid_api_key")
         return key
+
+
+def _host_names(config: ServeConfig) -> set[str]:
+    """The names by which the service may be called; empty: any."""
+    names = {host.lower() for host in config.allowed_hosts}
+    try:
+        is_local = ip_address(config.host).is_loopback
+    except ValueError:
+        is_local = config.host == "localhost"
+    if is_local or names:
+        own = f"[{config.host}]" if ":" in config.host else config.host
+        names |= {"localhost", "127.0.0.1", "[::1]", own}
+    return names
 
 
 class _Sender:
@@ -138,13 +161,13 @@ class _Sender:
 
 
 async def _refuse(error: ApiError, scope: Scope, receive: Receive, sender: _Sender) -> None:
-    """If the answer has begun already, it ends here, and the client sees that it is cut off."""
+    """If the answer has already begun, it ends here, incomplete."""
     if not sender.status:
         await error.response()(scope, receive, sender)
 
 
 def _limited(receive: Receive, most: int) -> Receive:
-    """Whatever a request says about its length, no more than this is read."""
+    """Read at most this many bytes, whatever the Content-Length says."""
     size = 0
     is_whole = False
 

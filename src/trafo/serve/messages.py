@@ -1,4 +1,4 @@
-"""What the service says to whoever started it."""
+"""Messages of the service to its terminal."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from trafo.runtime.console import say
 
 
 def tell(text: str) -> None:
-    """One message; where it cannot be written (a full disk, a closed pipe), the service goes on."""
+    """Print a message; a full disk or a closed pipe does not stop the service."""
     with suppress(OSError):
         say(text)

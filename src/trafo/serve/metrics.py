@@ -1,16 +1,15 @@
-"""What `/metrics` tells Prometheus: requests, tokens, delays, and how full the engine is."""
+"""Prometheus metrics: requests, tokens, latencies, and how full the engines are."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from trafo.serve.formats import Usage
-from trafo.serve.worker import Worker
+from trafo.serve.models import Models
 
 _DELAYS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -46,13 +45,13 @@ class Metrics:
 
 
 class EngineCollector(Collector):
-    """Reads the state of the engines when it is asked."""
+    """The state of the engines at the time of a scrape."""
 
-    def __init__(self, workers: Callable[[], Iterable[tuple[str, Worker]]]) -> None:
-        self._workers = workers
+    def __init__(self, models: Models) -> None:
+        self._models = models
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """One number of each kind for each model."""
+        """One gauge of each kind for each model."""
         readers = {
             "running_sequences": lambda engine: engine.num_running,
             "waiting_sequences": lambda engine: engine.num_waiting,
@@ -61,28 +60,36 @@ class EngineCollector(Collector):
         }
         for name, read in readers.items():
             family = GaugeMetricFamily(f"trafo_{name}", name.replace("_", " "), labels=["model"])
-            for model, worker in self._workers():
-                family.add_metric([model], read(worker.engine))  # type: ignore[no-untyped-call]
+            for served in self._models.language_models:
+                family.add_metric([served.name], read(served.worker.engine))  # type: ignore[no-untyped-call]
             yield family
 
 
 class Watch:
-    """Times the tokens of one answer."""
+    """Counts and times the tokens of one answer."""
 
-    def __init__(self, metrics: Metrics, usage: Usage) -> None:
+    def __init__(self, metrics: Metrics, prompt_tokens: int) -> None:
         self._metrics = metrics
-        self._usage = usage
+        self._read, self._written = prompt_tokens, 0
         self._last = time.perf_counter()
-        self._begun = False
 
     def token(self) -> None:
-        """A token came."""
+        """A token has arrived."""
         now = time.perf_counter()
         metrics = self._metrics
-        (metrics.between_tokens if self._begun else metrics.first_token).observe(now - self._last)
-        self._begun, self._last = True, now
+        (metrics.between_tokens if self._written else metrics.first_token).observe(now - self._last)
+        self._written, self._last = self._written + 1, now
+
+    def usage(self) -> dict[str, int]:
+        """The tokens read and written, as OpenAI counts them."""
+        total = self._read + self._written
+        return {
+            "prompt_tokens": self._read,
+            "completion_tokens": self._written,
+            "total_tokens": total,
+        }
 
     def end(self) -> None:
-        """All tokens came, or nobody waits for them."""
-        self._metrics.tokens.labels("prompt").inc(self._usage.prompt_tokens)
-        self._metrics.tokens.labels("completion").inc(self._usage.completion_tokens)
+        """The answer is finished or cancelled."""
+        self._metrics.tokens.labels("prompt").inc(self._read)
+        self._metrics.tokens.labels("completion").inc(self._written)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from trafo.checkpoint.bundle import (
     Bundle,
@@ -43,13 +43,13 @@ class LanguageModel:
     """of the weights that compute"""
     created: int = field(default_factory=lambda: int(time.time()))
     older: list[Worker] = field(default_factory=list)
-    """those of older checkpoints, which finish what they began"""
+    """workers of older checkpoints, which finish their requests"""
 
-    kind = "language"
+    kind, endpoint = "language", "/v1/completions"
 
     @property
     def workers(self) -> list[Worker]:
-        """All that may have requests."""
+        """All workers that may have requests."""
         return [self.worker, *self.older]
 
     def card(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class TranslationModel:
     bundle: TranslatorBundle
     created: int = field(default_factory=lambda: int(time.time()))
 
-    kind = "translation"
+    kind, endpoint = "translation", "/v1/translations"
 
     def card(self) -> dict[str, Any]:
         """What `/v1/models` says about it."""
@@ -80,6 +80,7 @@ class TranslationModel:
 
 
 Served = LanguageModel | TranslationModel
+_Kind = TypeVar("_Kind", LanguageModel, TranslationModel)
 
 
 def _card(served: Served) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def _dtype(model: CausalLM | Translator) -> str:
 
 
 class Models:
-    """All models, in the order in which they were given."""
+    """All models, in the order of the command line."""
 
     def __init__(self, served: Sequence[Served]) -> None:
         self._by_name = {each.name: each for each in served}
@@ -110,6 +111,11 @@ class Models:
         """Those with an engine."""
         return [served for served in self if isinstance(served, LanguageModel)]
 
+    @property
+    def workers(self) -> list[Worker]:
+        """The workers of all of them."""
+        return [worker for served in self.language_models for worker in served.workers]
+
     def get(self, name: str | None) -> Served:
         """The model of that name; without a name, the first."""
         if name is None:
@@ -121,30 +127,25 @@ class Models:
 
     def language(self, name: str | None) -> LanguageModel:
         """A language model; without a name, the first."""
-        if name is None and self.language_models:
-            return self.language_models[0]
-        served = self.get(name)
-        if isinstance(served, LanguageModel):
-            return served
-        what = f"{served.name} is a translation model; use /v1/translations"
-        raise ApiError(400, what, param="model", code="wrong_kind_of_model")
+        return self._of_kind(LanguageModel, name)
 
     def translation(self, name: str | None) -> TranslationModel:
         """A translation model; without a name, the first."""
-        translators = [served for served in self if isinstance(served, TranslationModel)]
-        if name is None and translators:
-            return translators[0]
+        return self._of_kind(TranslationModel, name)
+
+    def _of_kind(self, kind: type[_Kind], name: str | None) -> _Kind:
+        for served in self if name is None else [self.get(name)]:
+            if isinstance(served, kind):
+                return served
         served = self.get(name)
-        if isinstance(served, TranslationModel):
-            return served
-        what = f"{served.name} is a language model; use /v1/completions"
+        what = f"{served.name} is a {served.kind} model; use {served.endpoint}"
         raise ApiError(400, what, param="model", code="wrong_kind_of_model")
 
 
 def load_models(paths: Sequence[Path], config: ServeConfig) -> Models:
-    """Load every model; its name is the one that it is given by: `runs/latest` is `latest`.
+    """Load every model under the name of its path: `runs/latest` is `latest`.
 
-    Two of the same name are told apart by their parents'.
+    Where two have the same name, the parent's comes first: `runs/latest`.
     """
     if len({path.resolve() for path in paths}) < len(paths):
         raise InputError("the same run is given twice", hint="give each one once")
@@ -160,7 +161,7 @@ def load_models(paths: Sequence[Path], config: ServeConfig) -> Models:
 
 
 def _place(path: Path) -> Path:
-    """In which folder it is, and what it is called there, be it a link."""
+    """Its folder, resolved, and its own name, which may be a link's."""
     return path.resolve() if path.name in ("", "..") else path.parent.resolve() / path.name
 
 
@@ -168,7 +169,7 @@ def load_language_model(
     name: str, path: Path, config: ServeConfig, thread: EngineThread | None = None
 ) -> LanguageModel:
     """Load a language model and build its engine, which will run on the thread."""
-    bundle = load_bundle(path.resolve())  # the link `latest` may point at another run tomorrow
+    bundle = load_bundle(path.resolve())  # the link `latest` may point to another run later
     worker = Worker(build_engine(bundle.model, config.engine), config.max_queue, thread)
     dtype = "int8" if config.engine.weights == "int8" else _dtype(bundle.model)
     return LanguageModel(name, path, bundle, worker, read_template(path), dtype)

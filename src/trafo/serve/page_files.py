@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from mimetypes import guess_type
+from pathlib import Path
 
 from starlette.responses import Response
 from starlette.routing import Route
@@ -24,7 +22,7 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     ]
 )
-"""Content-Security-Policy: everything from here, nothing from elsewhere, no inline scripts"""
+"""Content-Security-Policy: nothing from elsewhere, no inline scripts"""
 
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -36,25 +34,17 @@ HEADERS = {
 
 def page_routes() -> list[Route]:
     """A route for each file of the page; `/` is its index.html."""
-    found = dict(_walk(files("trafo.serve") / "page", ""))
+    folder = Path(__file__).with_name("page")
+    names = [
+        file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.suffix in _KINDS
+    ]
     return [
-        Route("/" if name == "index.html" else f"/{name}", _sender(name, content))
-        for name, content in found.items()
+        Route("/" if name == "index.html" else f"/{name}", _sender(folder / name)) for name in names
     ]
 
 
-def _walk(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
-    found = []
-    for entry in sorted(folder.iterdir(), key=lambda each: each.name):
-        if entry.is_dir():
-            found += _walk(entry, f"{prefix}{entry.name}/")
-        else:
-            found.append((prefix + entry.name, entry.read_bytes()))
-    return found
-
-
-def _sender(name: str, content: bytes) -> Callable[[object], Awaitable[Response]]:
-    kind = _KINDS.get(name.rpartition(".")[2]) or guess_type(name)[0] or "application/octet-stream"
+def _sender(file: Path) -> Callable[[object], Awaitable[Response]]:
+    content, kind = file.read_bytes(), _KINDS[file.suffix]
 
     async def send(_: object) -> Response:
         return Response(content, media_type=kind, headers=HEADERS)
@@ -62,5 +52,10 @@ def _sender(name: str, content: bytes) -> Callable[[object], Awaitable[Response]
     return send
 
 
-# Not as the machine's own tables have it: a module with the wrong type is not run.
-_KINDS = {"js": "text/javascript", "mjs": "text/javascript", "css": "text/css", "html": "text/html"}
+# Not from the machine's own tables: a module with the wrong type is not run.
+_KINDS = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}

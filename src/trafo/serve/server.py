@@ -1,4 +1,4 @@
-"""Runs the application until it is told to stop, then lets running requests finish."""
+"""Runs the application until a signal, then lets running requests finish."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from trafo.serve.connections import Connection
 from trafo.serve.messages import tell
 
 _LOOK = 0.05
-"""seconds between two looks at what is still running"""
+"""seconds between checks of what is still running"""
 
 
 class Server(uvicorn.Server):
-    """On SIGTERM or Ctrl-C: refuse new work, finish what is running within a bound, stop.
+    """On SIGTERM or Ctrl-C: refuse new requests, finish running ones within a bound, stop.
 
     A second signal stops at once.
     """
@@ -37,7 +37,7 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=2,
             )
         )
-        self._service = app
+        self._app = app
         self._draining: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -46,7 +46,7 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)  # type: ignore[arg-type]
         if self.started:
-            names = ", ".join(served.name for served in self._service.service.models)
+            names = ", ".join(served.name for served in self._app.service.models)
             tell(f"serving {names} at {self.address}; Ctrl-C stops")
 
     @property
@@ -59,26 +59,20 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """First signal: begin to drain; second: stop."""
-        if self._service.guard.closing or self._loop is None:
+        if self._app.guard.closing or self._loop is None:
             super().handle_exit(sig, frame)
             return
-        self._service.guard.closing = True
+        self._app.guard.closing = True
         self._loop.call_soon_threadsafe(self._begin_draining)
 
     def _begin_draining(self) -> None:
         self._draining = asyncio.create_task(self._drain())
 
     async def _drain(self) -> None:
-        bound = self._service.service.config.shutdown_seconds
+        bound = self._app.service.config.shutdown_seconds
         until = time.monotonic() + bound
-        if self._service.num_active:
-            number = self._service.num_active
+        if number := self._app.num_active:
             tell(f"stopping: {number} running requests have {bound:g} seconds to finish")
-        while self._service.num_active and time.monotonic() < until:
+        while self._app.num_active and time.monotonic() < until:
             await asyncio.sleep(_LOOK)
         self.should_exit = True
-
-
-def run_server(app: App) -> None:
-    """Serve until a signal ends it."""
-    Server(app).run()

@@ -1,7 +1,6 @@
 """An engine on another thread. Requests come from the event loop, pieces go back to it.
 
-The engine never waits for a client: pieces go into a queue without a bound, which a request's
-maximum of tokens bounds.
+The engine never waits for a client: the queue of pieces is only bounded by a request's max_tokens.
 """
 
 from __future__ import annotations
@@ -11,11 +10,10 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 
-from trafo.errors import TrafoError
 from trafo.generate.engine import Engine
 from trafo.generate.request import Piece, Request
 from trafo.serve.engine_thread import EngineThread
-from trafo.serve.errors import ApiError, from_trafo
+from trafo.serve.errors import ApiError, queue_full, refusing, timed_out
 from trafo.serve.messages import tell
 
 Numbered = tuple[int, Piece]
@@ -33,10 +31,8 @@ class Subscription:
         self._numbers = {request: number for number, request in enumerate(requests)}
         self._left = sum(request.config.num_samples for request in requests)
         self._queue: asyncio.Queue[Numbered | ApiError] = asyncio.Queue()
-        late = ApiError(
-            504, f"the request took longer than {max_seconds:g} seconds", code="timeout"
-        )
-        self._timer = asyncio.get_running_loop().call_later(max_seconds, self.fail, late)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max_seconds, self.fail, timed_out(max_seconds))
 
     def put(self, request: Request, piece: Piece) -> None:
         """Called on the event loop."""
@@ -47,12 +43,12 @@ class Subscription:
         self._queue.put_nowait(error)
 
     def close(self) -> None:
-        """Nobody wants the rest: the engine forgets it at once."""
+        """Cancel what is left."""
         self._timer.cancel()
         self._worker.leave(self)
 
     async def batches(self) -> AsyncIterator[list[Numbered]]:
-        """All pieces until the last sample is finished; those that came together, together."""
+        """All pieces until the last sample is finished, in batches as they arrive."""
         while self._left:
             items = [await self._queue.get()]
             while not self._queue.empty():
@@ -102,17 +98,14 @@ class Worker:
     ) -> Subscription:
         """Hand requests to the engine; refused if the model or the queue cannot take them.
 
-        By its name the client can ask for its place in the queue.
+        The client can ask for its place in the queue by this name.
         """
-        try:
+        with refusing("prompt"):
             for request in requests:
                 self.engine.check(request)
-        except TrafoError as error:
-            raise from_trafo(error, "prompt") from None
         wanted = sum(request.config.num_samples for request in requests)
         if self.engine.num_waiting + self._num_coming + wanted > self._max_queue:
-            what = "too many requests are waiting; try again later"
-            raise ApiError(429, what, code="queue_full", retry_after=1)
+            raise queue_full()
         subscription = Subscription(self, requests, max_seconds, name)
         for request in requests:
             self._subscriptions[request] = subscription
@@ -141,7 +134,7 @@ class Worker:
 
     @property
     def has_work(self) -> bool:
-        """Whether anything is to do."""
+        """Whether there is anything to do."""
         return bool(self._inbox) or self.engine.has_work
 
     def take_turn(self) -> None:
@@ -158,7 +151,7 @@ class Worker:
             self._call(self._deliver, pieces)
 
     def _give_up(self) -> None:
-        """A bug must not end the service: say what happened, fail the requests, go on empty."""
+        """A bug must not end the service: print the traceback, fail all requests, continue."""
         tell(traceback.format_exc())
         for request in list(self._subscriptions):
             self.engine.cancel(request)

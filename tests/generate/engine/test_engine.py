@@ -59,8 +59,8 @@ def crowd(rng, number):
 
 
 @pytest.mark.parametrize("kind", ["readable", "packed"])
-def test_in_any_company_as_alone(tiny, kind):
-    """Requests come and go, prompts in chunks, few blocks: everybody gets what he gets alone."""
+def test_requests_do_not_depend_on_each_other(tiny, kind):
+    """Requests come and go, prompts in chunks, few blocks: each gets what it gets alone."""
     rng = random.Random(1)
     model = tiny(context_length=40)
     config = EngineConfig(max_running=5, chunk_tokens=11, cache_bytes=1)

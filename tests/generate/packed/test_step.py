@@ -65,7 +65,7 @@ def test_gpt2_with_its_biases():
 
 @pytest.mark.parametrize("weights", ["float32", "int8"])
 @pytest.mark.parametrize("num_rows", [1, 2, 3, 6, 8, 11])
-def test_company_changes_no_bit(weights, num_rows):
+def test_other_rows_change_no_bit(weights, num_rows):
     model = shake(TransformerLM(61, 48, 24, 2, 4))
     step = PackedStep(model, weights)
     together = [

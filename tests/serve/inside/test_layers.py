@@ -1,4 +1,4 @@
-"""What the page is told about a model's inside, against the model called directly."""
+"""The page's endpoints for a model's inside, against the model called directly."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Metrics read piece by piece, while somebody else writes them."""
+"""Metrics read piece by piece, while a training writes them."""
 
 import json
 from dataclasses import replace
@@ -27,7 +27,7 @@ def test_pieces_are_the_whole_wherever_the_file_is_cut(tmp_path_factory, cuts):
     assert found == records
 
 
-def test_a_file_written_anew_is_read_from_the_start(tmp_path):
+def test_a_new_file_is_read_from_the_start(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"step": 2}\n')
     cursor = read_tail(path, "").cursor

@@ -22,7 +22,7 @@ from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.generate.engine import EngineConfig, build_engine
 from trafo.models import EncoderDecoder, EncoderDecoderConfig, TransformerLM
-from trafo.serve.app import create_app
+from trafo.serve.app import App
 from trafo.serve.chat_template import ChatTemplate
 from trafo.serve.config import ServeConfig
 from trafo.serve.models import LanguageModel, Models, TranslationModel
@@ -35,7 +35,7 @@ expect.set_options(timeout=60_000)  # milliseconds: the machine may be busy
 
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory) -> Path:
-    """Two runs: one that goes on, one that is done."""
+    """Two runs: one that still trains, one that is done."""
     runs = tmp_path_factory.mktemp("runs")
     for name in ("tiny", "done"):
         (runs / name).mkdir()
@@ -106,14 +106,14 @@ def models(language_bundle: Bundle, translator_bundle: TranslatorBundle) -> Call
 @pytest.fixture(scope="session")
 def address(models: Callable[[], Models]) -> Iterator[str]:
     """The address of a running server."""
-    with Running(create_app(models())) as url:
+    with Running(App(models())) as url:
         yield url
 
 
 @pytest.fixture
 def locked_address(models: Callable[[], Models]) -> Iterator[str]:
     """The address of a server that asks for a key."""
-    with Running(create_app(models(), ServeConfig(api_key="open sesame"))) as url:
+    with Running(App(models(), ServeConfig(api_key="open sesame"))) as url:
         yield url
 
 

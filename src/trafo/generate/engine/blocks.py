@@ -1,10 +1,10 @@
-"""Who owns which block of the KV cache. No tensors here.
+"""Allocation of the KV cache's blocks (PagedAttention, Kwon et al., 2023). No tensors here.
 
-The cache is one allocation, cut into blocks of `BLOCK` tokens (Kwon et al., 2023). A sequence gets
-all blocks that it can ever need when it begins, so that it never has to be thrown out. A block that
-is full may be shared: a tree of blocks, keyed by their tokens, finds the longest beginning of a
-prompt that has been read already (prefix reuse). The blocks of finished sequences stay in the tree
-until their room is needed, the least recently used first.
+The cache is one allocation, cut into blocks of `BLOCK` tokens. A sequence gets all blocks that it
+may need when it starts, so it is never preempted. Full blocks may be shared (prefix caching): a
+tree of blocks, keyed by their tokens, finds the longest prefix of a prompt that is in the cache.
+The blocks of finished sequences stay in the tree until the room is needed, least recently used
+first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Pages:
 
 @dataclass
 class BlockPool:
-    """Gives blocks away and takes them back."""
+    """Allocates and frees blocks."""
 
     num_blocks: int
     _free: list[int] = field(init=False)
@@ -51,12 +51,8 @@ class BlockPool:
 
     @property
     def num_free(self) -> int:
-        """Blocks that nobody uses."""
+        """Blocks that no sequence uses."""
         return len(self._free) + len(self._idle)
-
-    def fits(self, num_tokens: int) -> bool:
-        """Whether a sequence of that many tokens fits into an empty cache."""
-        return _blocks_for(num_tokens) <= self.num_blocks
 
     def allocate(self, ids: Sequence[int], num_tokens: int) -> Pages | None:
         """Blocks for `num_tokens` tokens that begin with `ids`; None: there are not enough.
@@ -77,7 +73,7 @@ class BlockPool:
         return pages
 
     def is_coming(self, ids: Sequence[int]) -> bool:
-        """Whether somebody is just reading what these ids need next: waiting saves the work."""
+        """Whether another sequence is reading the next block of these ids: waiting saves work."""
         node, shared = self._match(ids)
         key = _key(node, ids, len(shared))
         return key is not None and key in self._coming
@@ -93,9 +89,9 @@ class BlockPool:
             self._expect(pages, ids)
 
     def release(self, pages: Pages) -> None:
-        """Give all blocks of a sequence back; those in the tree stay there while there is room."""
+        """Free all blocks of a sequence; those in the tree stay there while there is room."""
         self._unexpect(pages)
-        # The deepest first: without its beginning no block can be found.
+        # The deepest first: a block is only found through those before it.
         for block in reversed(pages.blocks):
             self._users[block] -= 1
             if self._users[block]:
@@ -107,7 +103,7 @@ class BlockPool:
         pages.blocks = []
 
     def _match(self, ids: Sequence[int]) -> tuple[int, list[int]]:
-        """The longest beginning in the tree: its last node, its blocks."""
+        """The longest prefix in the tree: its last node, its blocks."""
         node, blocks = _ROOT, list[int]()
         while (key := _key(node, ids, len(blocks))) is not None and key in self._tree:
             node, block = self._tree[key]

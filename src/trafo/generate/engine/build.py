@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trafo.generate.config import EngineConfig
 from trafo.generate.engine.cache import PagedCache, StepBatch
 from trafo.generate.engine.engine import Engine, Step
 from trafo.generate.engine.readable_step import ReadableStep
-from trafo.generate.engine.scheduler import EngineConfig
 from trafo.models import CausalLM
 from trafo.runtime.threads import ThreadChooser
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trafo.generate.packed.step import PackedStep
 
 _FIXED_WORK = 4.0
-"""what a step costs whatever its number of tokens (reading the weights), in tokens"""
+"""fixed cost of a step (reading the weights), in tokens"""
 
 
 def build_engine(model: CausalLM, config: EngineConfig | None = None) -> Engine:
@@ -31,7 +31,7 @@ def build_engine(model: CausalLM, config: EngineConfig | None = None) -> Engine:
 
 
 def build_step(model: CausalLM, config: EngineConfig) -> Step:
-    """The step of the kernels that the config asks for, compiled, with as many threads as pay."""
+    """The step that the config asks for; kernels are compiled here, not by the first request."""
     from trafo.generate.packed.step import PackedStep, can_pack  # compiles when first used
 
     needs_kernels = config.kernel == "compiled" or config.weights != "float32"
@@ -47,7 +47,7 @@ def build_step(model: CausalLM, config: EngineConfig) -> Step:
 
 
 class TimedStep:
-    """A step whose number of threads is found by timing it, and changed when that pays."""
+    """A compiled step whose number of threads is chosen by timing it."""
 
     def __init__(self, step: PackedStep) -> None:
         self._step = step

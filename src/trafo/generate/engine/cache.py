@@ -1,12 +1,12 @@
-"""The KV cache of all sequences: one allocation, in blocks, and a plan of what a step reads.
+"""The KV cache of all sequences, one allocation in blocks, and what a step reads.
 
-Keys lie with the tokens of a block side by side (d_head x BLOCK), values with the numbers of a head
-side by side (BLOCK x d_head), so that both sums of attention run over whole vectors.
+A block holds keys as (d_head, BLOCK) and values as (BLOCK, d_head), so that both sums of attention
+run over whole vectors.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,8 @@ from trafo.nn import MultiHeadSelfAttention
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class StepBatch:
-    """Tokens of several sequences (rows), side by side, each row's in order."""
+class StepBatch(NamedTuple):
+    """Tokens of several sequences (rows), concatenated."""
 
     ids: Ints
     """(tokens,)"""
@@ -46,14 +45,14 @@ class PagedCache:
 
 
 def block_bytes(model: CausalLM) -> int:
-    """Memory that one block takes."""
+    """Memory of one block."""
     heads, weight = _heads(model), model.head_weight
     size = heads.d_head + _width(heads.d_head)
     return size * len(model.layers) * heads.num_kv_heads * BLOCK * weight.element_size()
 
 
 def _width(d_head: int) -> int:
-    """Whole vectors of the kernels."""
+    """Rounded up to whole vectors of the kernels."""
     return -(-d_head // BLOCK) * BLOCK
 
 

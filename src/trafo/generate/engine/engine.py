@@ -5,8 +5,8 @@
     while engine.has_work:
         for request, piece in engine.step(): ...
 
-What a request gets does not depend on the others: each has its own random generator, and the
-compiled step computes every row the same way in any company.
+The result of a request does not depend on the others: each has its own random generator, and the
+compiled step computes a row in the same way whatever else is in the batch.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trafo.generate.config import GenerationConfig
+from trafo.generate.config import EngineConfig, GenerationConfig
 from trafo.generate.decode import check_prompt
 from trafo.generate.engine.blocks import BLOCK, BlockPool
 from trafo.generate.engine.cache import PagedCache, StepBatch, block_bytes
 from trafo.generate.engine.readable_step import ReadableStep
-from trafo.generate.engine.scheduler import Chunk, EngineConfig, Scheduler
+from trafo.generate.engine.scheduler import Chunk, Scheduler
 from trafo.generate.engine.sequence import Sequence
 from trafo.generate.request import Piece, Request
 from trafo.generate.sampling import Token, sample
@@ -34,7 +34,7 @@ Step = Callable[[StepBatch, PagedCache], Tensor]
 
 
 class Engine:
-    """Not for several threads at once: one thread adds, steps and cancels."""
+    """Not thread-safe: one thread adds, steps and cancels."""
 
     def __init__(
         self, model: CausalLM, config: EngineConfig | None = None, step: Step | None = None
@@ -68,10 +68,7 @@ class Engine:
         return len(self._scheduler.running)
 
     def place(self, request: Request) -> int:
-        """Place in the queue after the last step: 1 is next; 0: it does not wait.
-
-        May be asked from any thread.
-        """
+        """Place in the queue after the last step: 1 is next, 0 is not waiting. Thread-safe."""
         return self._places.get(request, 0)
 
     def check(self, request: Request) -> None:
@@ -79,7 +76,7 @@ class Engine:
         check_prompt(self.model, request.prompt)
 
     def add(self, request: Request) -> None:
-        """Take a request in; its samples wait until there is room."""
+        """Add a request; its samples wait until there is room."""
         self.check(request)
         for number in range(request.config.num_samples):
             if request.config.max_new_tokens:
@@ -88,7 +85,7 @@ class Engine:
                 self._finished.append((request, Piece(number, "", None, "length")))
 
     def cancel(self, request: Request) -> None:
-        """Forget a request and free its place; nothing happens if it is done."""
+        """Drop a request and free its place; nothing happens if it is done."""
         self._scheduler.cancel(request)
 
     def step(self) -> list[tuple[Request, Piece]]:
@@ -151,7 +148,7 @@ def _blocks(chunk: Chunk) -> list[int]:
 
 @torch.inference_mode()
 def _sample(sequences: Items[Sequence], logits: Tensor) -> list[Token]:
-    """Those with the same settings together: one definition of sampling for everybody."""
+    """Sequences with the same settings are sampled together, by the one definition of sampling."""
     groups: dict[GenerationConfig, list[int]] = defaultdict(list)
     for place, sequence in enumerate(sequences):
         groups[sequence.sampling].append(place)

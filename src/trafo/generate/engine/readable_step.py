@@ -1,6 +1,6 @@
-"""One step of the engine by the readable model, a row at a time: on any device, in any dtype.
+"""One step of the engine by the readable model, row by row, on any device and in any dtype.
 
-The truth that the compiled step is held to.
+The reference for the compiled step.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from trafo.generate.engine.blocks import Pages
 from trafo.generate.request import Piece, Request, next_piece
 from trafo.generate.sampling import Token, sample_generator
 from trafo.generate.text_stream import TextStream
-from trafo.generate.window import kept_tokens, window_start
+from trafo.generate.window import window_start
 
 
 class Sequence:
@@ -21,7 +21,7 @@ class Sequence:
         self.ids = list(request.prompt)
         self.num_new = 0
         self.sampling = replace(config, seed=0, num_samples=1, stop=(), max_new_tokens=1)
-        """what matters for one token: those who have it in common are sampled together"""
+        """settings that matter for one token; sequences with the same ones are sampled together"""
         self.generator = sample_generator(config.seed, number)
         self.pages: Pages | None = None
         self.num_read = 0
@@ -29,13 +29,13 @@ class Sequence:
         self.start = 0
         """where the window begins"""
         self._context_length = context_length
-        self._kept = kept_tokens(context_length, config.kept_share)
         self._text = TextStream(request.vocab, config.stop)
         self.place_window()
 
     def place_window(self) -> bool:
         """Move the window if it is full; returns whether it moved."""
-        start = window_start(len(self.ids), self._context_length, self._kept)
+        share = self.request.config.kept_share
+        start = window_start(len(self.ids), self._context_length, share)
         moved = start != self.start
         self.start = start
         return moved
@@ -47,12 +47,12 @@ class Sequence:
 
     @property
     def num_unread(self) -> int:
-        """Ids of the window that are not in the cache yet; one while it decodes."""
+        """Ids of the window that are not in the cache yet; 1 while decoding."""
         return len(self.ids) - self.start - self.num_read
 
     @property
     def most_tokens(self) -> int:
-        """Tokens that the cache may have to hold for it."""
+        """The most tokens that the cache has to hold for this sequence."""
         left = self.request.config.max_new_tokens - self.num_new
         return min(self._context_length, len(self.ids) - self.start + left)
 
@@ -62,7 +62,7 @@ class Sequence:
         return self.ids, len(self.request.prompt)
 
     def add(self, token: Token) -> Piece:
-        """Append a sampled token; the piece says whether that was the end."""
+        """Append a sampled token; the piece says whether the sequence is finished."""
         self.ids.append(token.id)
         self.num_new += 1
         is_last = self.num_new >= self.request.config.max_new_tokens

@@ -55,7 +55,7 @@ def _round_rows(x: Floats, small: Int16s, scales: Floats) -> None:
 def _panel_product(
     small: Int16s, panels: Int8s, row_scales: Floats, scales: Floats, p: np.int64, out: Floats
 ) -> None:
-    """All rows times one panel, which stays in the processor's cache meanwhile."""
+    """All rows times one panel, which stays in the processor's cache."""
     num_rows, stride, width = small.shape[0], small.shape[1], out.shape[1]
     pairs, column = panels.shape[1], p * LANES
     at = p * pairs * LANES * 2

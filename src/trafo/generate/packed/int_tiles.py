@@ -62,7 +62,7 @@ def _load_weights(builder, panel, k):
 
 
 def _load_pair(builder, x, row, k):
-    """Two neighbours of x, over and over."""
+    """Two neighbours of x, repeated in all lanes."""
     place = builder.gep(x, [builder.add(row, builder.mul(k, _I64(2)))])
     pair = builder.load(builder.bitcast(place, _I32.as_pointer()), align=2)
     nothing = ir.Constant(_SUMS, ir.Undefined)

@@ -10,6 +10,7 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
+from trafo.generate.engine.cache import StepBatch
 from trafo.generate.packed.tiles import LANES, float_of_bits, tile_1, tile_2, tile_4, tile_6
 from trafo.runtime.kernels import float_kernel, float_subkernel, parallel_kernel
 
@@ -19,7 +20,7 @@ Ints = NDArray[np.int64]
 
 @float_subkernel
 def _panel_product(x: Floats, panels: Floats, p: np.int64, out: Floats) -> None:
-    """All rows of x times one panel, which stays in the processor's cache meanwhile."""
+    """All rows of x times one panel, which stays in the processor's cache."""
     num_rows, x_stride, out_stride = x.shape[0], x.shape[1], out.shape[1]
     depth = panels.shape[1]
     at, column = p * depth * LANES, p * LANES
@@ -110,16 +111,9 @@ def rotate(x: Floats, num_heads: int, cos: Floats, sin: Floats, positions: Ints)
 
 
 @float_kernel
-def store(
-    qkv: Floats,
-    num_heads: int,
-    keys: Floats,
-    values: Floats,
-    tables: Ints,
-    rows: Ints,
-    positions: Ints,
-) -> None:
+def store(qkv: Floats, num_heads: int, keys: Floats, values: Floats, batch: StepBatch) -> None:
     """Put each token's keys and values into its place in the cache."""
+    positions, rows, tables = batch.positions, batch.rows, batch.tables
     kv_heads, d_head = keys.shape[1], keys.shape[2]
     for b in range(qkv.shape[0]):
         block, offset = tables[rows[b], positions[b] // LANES], positions[b] % LANES
@@ -224,9 +218,7 @@ def attend(
     num_heads: int,
     keys: Floats,
     values: Floats,
-    tables: Ints,
-    rows: Ints,
-    positions: Ints,
+    batch: StepBatch,
     window: int,
     out: Floats,
 ) -> None:
@@ -238,7 +230,7 @@ def attend(
     kv_heads = keys.shape[1]
     for i in prange(qkv.shape[0] * kv_heads):
         b, h = np.int64(i) // kv_heads, np.int64(i) % kv_heads
-        _attend_one(qkv, num_heads, keys, values, tables, rows, positions, window, out, b, h)
+        _attend_one(qkv, num_heads, keys, values, batch, window, out, b, h)
 
 
 @float_subkernel
@@ -247,15 +239,14 @@ def _attend_one(
     num_heads: int,
     keys: Floats,
     values: Floats,
-    tables: Ints,
-    rows: Ints,
-    positions: Ints,
+    batch: StepBatch,
     window: int,
     out: Floats,
     b: int,
     h: int,
 ) -> None:
     """Token b with the heads that share the keys and values of head h."""
+    positions, rows, tables = batch.positions, batch.rows, batch.tables
     kv_heads, d_head = keys.shape[1], keys.shape[2]
     group = num_heads // kv_heads
     scale = np.float32(1.0 / math.sqrt(d_head))

@@ -1,7 +1,7 @@
 """The layers of a model on rows of tokens, in one compiled call: no Python between the products.
 
-The weights of all layers lie in one array for each kind. What a model does not have (a bias, a
-norm, positions) is an array without numbers, so that one compiled function serves every model.
+The weights of all layers are one array for each kind. What a model does not have (a bias, a norm,
+positions) is an empty array, so that one compiled function serves every model.
 """
 
 from typing import Any, NamedTuple
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trafo.generate.engine.cache import StepBatch
 from trafo.generate.packed import kernels
 from trafo.generate.packed.int_kernels import int8_products
 from trafo.generate.packed.kernels import Floats, Ints
@@ -42,7 +43,7 @@ class Norm(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """Queries, keys and values below each other."""
+    """The projections of q, k and v are stacked."""
 
     qkv: Linear
     output: Linear
@@ -57,7 +58,7 @@ class Attention(NamedTuple):
 
 
 class FeedForward(NamedTuple):
-    """SwiGLU has gates and values below each other in `up`."""
+    """For SwiGLU, `up` stacks the gate (W1) and the values (W3)."""
 
     up: Linear
     down: Linear
@@ -81,35 +82,25 @@ class Weights(NamedTuple):
     head: Linear
 
 
-class Places(NamedTuple):
-    """Which token of which sequence a row is, and the blocks of the cache of each sequence."""
-
-    positions: Ints
-    rows: Ints
-    tables: Ints
-
-
 @float_kernel
-def forward(
-    weights: Weights, ids: Ints, places: Places, wanted: Ints, keys: Floats, values: Floats
-) -> Floats:
-    """Logits of the wanted rows; keys and values of all rows go into the cache."""
-    x = norm(_rows(weights.embeddings, ids), weights.embedding_norm, _ONLY)
+def forward(weights: Weights, batch: StepBatch, keys: Floats, values: Floats) -> Floats:
+    """Logits after the wanted tokens; keys and values of all tokens go into the cache."""
+    x = norm(_rows(weights.embeddings, batch.ids), weights.embedding_norm, _ONLY)
     if weights.positions.shape[0]:
-        x = add(x, _rows(weights.positions, places.positions))
+        x = add(x, _rows(weights.positions, batch.positions))
     for layer in range(keys.shape[0]):
-        x = _block(x, weights, layer, places, keys[layer], values[layer])
-    return _linear(norm(_rows(x, wanted), weights.final_norm, _ONLY), weights.head, _ONLY)
+        x = _block(x, weights, layer, batch, keys[layer], values[layer])
+    return _linear(norm(_rows(x, batch.wanted), weights.final_norm, _ONLY), weights.head, _ONLY)
 
 
 @float_subkernel
 def _block(
-    x: Floats, weights: Weights, layer: int, places: Places, keys: Floats, values: Floats
+    x: Floats, weights: Weights, layer: int, batch: StepBatch, keys: Floats, values: Floats
 ) -> Floats:
     before, after = weights.norms
     placement = weights.placement
     h = norm(x, before, layer) if placement == _PRE else x
-    x = add(x, _attention(h, weights.attention, layer, places, keys, values))
+    x = add(x, _attention(h, weights.attention, layer, batch, keys, values))
     x = norm(x, before, layer) if placement == _POST else x
     h = norm(x, after, layer) if placement == _PRE else x
     x = add(x, _feed_forward(h, weights.feed_forward, layer))
@@ -118,7 +109,7 @@ def _block(
 
 @float_subkernel
 def _attention(
-    x: Floats, attention: Attention, layer: int, places: Places, keys: Floats, values: Floats
+    x: Floats, attention: Attention, layer: int, batch: StepBatch, keys: Floats, values: Floats
 ) -> Floats:
     num_heads, kv_heads, d_head = attention.num_heads, keys.shape[1], keys.shape[2]
     qkv = _linear(x, attention.qkv, layer)
@@ -128,13 +119,11 @@ def _attention(
     if k_norm.gain.shape[0]:
         first = num_heads * d_head
         kernels.normalize_heads(qkv, first, kv_heads, k_norm.gain[layer], k_norm.eps)
-    positions, rows, tables = places
     if attention.cos.shape[0]:
-        kernels.rotate(qkv, num_heads + kv_heads, attention.cos, attention.sin, positions)
-    kernels.store(qkv, num_heads, keys, values, tables, rows, positions)
+        kernels.rotate(qkv, num_heads + kv_heads, attention.cos, attention.sin, batch.positions)
+    kernels.store(qkv, num_heads, keys, values, batch)
     out = np.empty((x.shape[0], num_heads * d_head), np.float32)
-    window = attention.window
-    kernels.attend(qkv, num_heads, keys, values, tables, rows, positions, window, out)
+    kernels.attend(qkv, num_heads, keys, values, batch, attention.window, out)
     return _linear(out, attention.output, layer)
 
 
@@ -148,7 +137,7 @@ def _feed_forward(x: Floats, feed_forward: FeedForward, layer: int) -> Floats:
 
 @float_subkernel
 def _linear(x: Floats, linear: Linear, layer: int) -> Floats:
-    """The result may be wider than the matrix, whole panels."""
+    """x W^T + b; the result may be wider than the matrix: whole panels."""
     num_panels = max(linear.floats.shape[1], linear.ints.shape[1])
     out = np.empty((x.shape[0], num_panels * LANES), np.float32)
     if linear.scales.shape[0]:

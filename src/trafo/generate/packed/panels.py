@@ -8,16 +8,23 @@ into reading memory; its products are integers (`int_kernels.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int8
 from torch import Tensor
+from torch.nn import Module
 
-from trafo.generate.engine.scheduler import Weights as Kind
+from trafo.generate.config import WeightDtype
 from trafo.generate.packed.kernels import Floats
-from trafo.generate.packed.layers import Linear
+from trafo.generate.packed.layers import Linear, Norm
 from trafo.generate.packed.tiles import LANES
+from trafo.nn import LayerNorm, RMSNorm
+from trafo.nn import Linear as LinearLayer
+
+NOTHING: Floats = np.empty((0, 0), np.float32)
+"""in the place of what a model does not have"""
 
 
 def quantize(
@@ -32,24 +39,45 @@ Part = tuple[Tensor, Tensor | None]
 """weight and bias"""
 
 
-def pack_linear(layers: Sequence[Sequence[Part]], kind: Kind) -> Linear:
-    """The same linear map of every layer; each has the rows of one or more matrices in it."""
+def pack_layers(layers: Sequence[Sequence[Module]], dtype: WeightDtype = "float32") -> Linear:
+    """The same linear layer of every block, or several of them, whose rows are stacked."""
+    parts = [[cast(LinearLayer, part) for part in layer] for layer in layers]
+    return pack_linear([[(part.weight, part.bias) for part in layer] for layer in parts], dtype)
+
+
+def pack_linear(layers: Sequence[Sequence[Part]], dtype: WeightDtype = "float32") -> Linear:
+    """The same from weights and biases alone."""
     has_bias = any(bias is not None for _, bias in layers[0])
     matrices = (torch.cat([weight.detach() for weight, _ in layer]) for layer in layers)
-    floats, ints, scales = _NO_FLOATS, _NO_INTS, _NO_ROWS
-    if kind == "int8":
+    floats, ints, scales = _NO_FLOATS, _NO_INTS, NOTHING
+    if dtype == "int8":
         small = [quantize(matrix) for matrix in matrices]
         ints = _stack([_paired_panels(matrix.numpy()) for matrix, _ in small])
         scales = _stack([_padded(scale.numpy()) for _, scale in small])
     else:
         floats = _stack([_panels(matrix.numpy()) for matrix in matrices])
-    bias = _stack([_bias(layer) for layer in layers]) if has_bias else _NO_ROWS
+    bias = _stack([_bias(layer) for layer in layers]) if has_bias else NOTHING
     return Linear(floats, ints, scales, bias)
+
+
+def pack_norm(layers: Sequence[Module | None]) -> Norm:
+    """The same norm of every block; None: there is none."""
+    if layers[0] is None:
+        return Norm(NOTHING, NOTHING, 0.0)
+    norms = [layer for layer in layers if isinstance(layer, RMSNorm | LayerNorm)]
+    assert len(norms) == len(layers)
+    gains = np.stack([array(norm.weight) for norm in norms])
+    shifts = [array(norm.bias) for norm in norms if isinstance(norm, LayerNorm)]
+    return Norm(gains, np.stack(shifts) if shifts else NOTHING, norms[0].eps)
+
+
+def array(tensor: Tensor) -> Floats:
+    """A tensor as an array of adjacent numbers."""
+    return np.ascontiguousarray(tensor.detach().numpy())
 
 
 _NO_FLOATS = np.empty((0, 0, 0, LANES), np.float32)
 _NO_INTS = np.empty((0, 0, 0, LANES, 2), np.int8)
-_NO_ROWS = np.empty((0, 0), np.float32)
 
 
 def _stack(layers: list[np.ndarray]) -> np.ndarray:

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from trafo.errors import ConfigError
+from trafo.generate.config import WeightDtype
 from trafo.generate.engine.blocks import BLOCK
 from trafo.generate.engine.cache import PagedCache, StepBatch
-from trafo.generate.engine.scheduler import Weights
-from trafo.generate.packed.layers import Places, forward
+from trafo.generate.packed.layers import forward
 from trafo.generate.packed.pack import pack
 from trafo.generate.packed.tiles import LANES
 from trafo.models import CausalLM
@@ -30,7 +30,7 @@ def can_pack(model: CausalLM) -> bool:
 class PackedStep:
     """Reads the tokens of a batch; returns the logits that are wanted."""
 
-    def __init__(self, model: CausalLM, weights: Weights = "float32") -> None:
+    def __init__(self, model: CausalLM, weights: WeightDtype = "float32") -> None:
         if not can_pack(model):
             weight = model.head_weight
             what = f"compiled kernels are for float32 on the CPU, not {weight.dtype} on"
@@ -42,8 +42,7 @@ class PackedStep:
 
     def __call__(self, batch: StepBatch, cache: PagedCache) -> Float[Tensor, "wanted vocab"]:
         """Logits after each wanted token."""
-        places = Places(batch.positions, batch.rows, batch.tables)
         keys, values = cache.keys.numpy(), cache.values.numpy()
         with kernel_threads(self.num_threads or torch.get_num_threads()):
-            logits = forward(self._weights, batch.ids, places, batch.wanted, keys, values)
+            logits = forward(self._weights, batch, keys, values)
         return torch.from_numpy(logits)[:, : self._vocab_size]

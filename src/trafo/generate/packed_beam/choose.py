@@ -2,74 +2,56 @@
 
 A thread takes some sentences through all layers, the output head and the choice. The hypotheses of
 a sentence come best first, and a continuation is never more probable than what it continues. So the
-best hypothesis of each sentence goes first; of the others, those that are less probable now than
-`beam` continuations already found, which do not end, are not computed at all.
+best hypothesis of each sentence goes first; the others are computed only if they are more probable
+than the worst of `beam` continuations found so far that do not end.
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from trafo.generate.beam_decoder import Continuations
 from trafo.generate.packed.kernels import Floats, Ints, exp
 from trafo.generate.packed.tiles import LANES
 from trafo.generate.packed_beam.layers import hidden_states, product
-from trafo.generate.packed_beam.weights import Decoder, Memory
+from trafo.generate.packed_beam.weights import Beams, Decoder, Doubles, Memory
 from trafo.runtime.kernels import float_kernel, float_subkernel
 
-Doubles = NDArray[np.float64]
-
 TOGETHER = 192
-"""rows that go through the layers together, at most: what is computed of them fits into a cache"""
+"""most rows per pass through the layers: their hidden states fit into the processor's cache"""
 
 CHUNK = 32
-"""panels of the head whose logits are made, and looked at, before the next ones"""
+"""panels of the head whose logits are computed and ranked together"""
 
 LOOK = 64
-"""logits that are compared with the lowest one kept before any of them is looked at"""
-
-
-class Beams(NamedTuple):
-    """The hypotheses of a step; those of a sentence are adjacent rows, best first."""
-
-    ids: Ints
-    """(rows,), the last token"""
-    totals: Doubles
-    """(sentences, alive), log-probabilities"""
-    sources: Ints
-    """(rows,)"""
-    ancestors: Ints
-    """(rows, steps)"""
-
-
-class Best(NamedTuple):
-    """The best continuations of each sentence, best first; (sentences, 2 * beam)."""
-
-    values: Doubles
-    tokens: Ints
-    parents: Ints
+"""logits that are compared with the lowest one kept in one vectorized loop"""
 
 
 @float_kernel
 def decode_and_choose(
-    decoder: Decoder, memory: Memory, beams: Beams, end: int, first: int, last: int, best: Best
+    decoder: Decoder,
+    memory: Memory,
+    beams: Beams,
+    end: int,
+    first: int,
+    last: int,
+    best: Continuations,
 ) -> None:
-    """Fill in `best` for the sentences from `first` up to `last`, without it."""
-    best.values[first:last] = -np.inf
+    """Fill in `best` for the sentences in range(first, last)."""
+    best.logprobs[first:last] = -np.inf
     best.tokens[first:last] = decoder.padding
     best.parents[first:last] = 0
     for rank, until in ((0, 1), (1, beams.totals.shape[1])):
         rows = _rows_that_matter(beams.totals, rank, until, first, last, end, best)
         for start in range(0, rows.shape[0], TOGETHER):
             some = rows[start : start + TOGETHER]
-            x = hidden_states(decoder, memory, beams.ids, some, beams.sources, beams.ancestors)
+            x = hidden_states(decoder, memory, beams, some)
             _choose(x, decoder, some, beams.totals, best)
 
 
 @float_subkernel
 def _rows_that_matter(
-    totals: Doubles, rank: int, until: int, first: int, last: int, end: int, best: Best
+    totals: Doubles, rank: int, until: int, first: int, last: int, end: int, best: Continuations
 ) -> Ints:
     """The rows of these ranks whose continuations can be among those that are kept."""
     values, tokens, _ = best
@@ -90,7 +72,7 @@ def _rows_that_matter(
 
 
 @float_subkernel
-def _choose(x: Floats, decoder: Decoder, rows: Ints, totals: Doubles, best: Best) -> None:
+def _choose(x: Floats, decoder: Decoder, rows: Ints, totals: Doubles, best: Continuations) -> None:
     """Add the best continuations of these rows to those of their sentences."""
     values, tokens, parents = best
     alive, number = totals.shape[1], values.shape[1]

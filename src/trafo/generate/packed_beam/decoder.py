@@ -1,6 +1,6 @@
 """The decoder of an `EncoderDecoder` for beam search: what `CachedDecoder` computes, fast.
 
-No key is ever copied, and the beams of a sentence share the keys of its source.
+No key is copied, and the beams of a sentence share the keys of its source.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from concurrent.futures import Executor
 import numpy as np
 import torch
 
-from trafo.generate.beam_batch import Continuations, SourceBatch, empty_continuations
+from trafo.generate.beam_decoder import Continuations, SourceBatch, empty_continuations
 from trafo.generate.packed.kernels import Ints
-from trafo.generate.packed_beam.choose import Beams, Best, Doubles, decode_and_choose
-from trafo.generate.packed_beam.weights import Decoder, make_memory
+from trafo.generate.packed_beam.choose import decode_and_choose
+from trafo.generate.packed_beam.weights import Beams, Decoder, Doubles, make_memory
 from trafo.models import EncoderDecoder
 
 
@@ -46,11 +46,10 @@ class PackedDecoder:
         ancestors = self._ancestors[:, : self._step]
         beams = Beams(last.ravel(), totals, self._sources, ancestors)
         found = empty_continuations(len(last), number)
-        best = Best(*found)
 
         def work(start: int) -> None:
             stop = min(start + share, len(last))
-            decode_and_choose(self._decoder, self._memory, beams, self._end, start, stop, best)
+            decode_and_choose(self._decoder, self._memory, beams, self._end, start, stop, found)
 
         share = math.ceil(len(last) / torch.get_num_threads())
         starts = range(0, len(last), share)

@@ -1,9 +1,8 @@
 """The layers of a decoder on rows of hypotheses, compiled by numba for this processor.
 
-The keys of step t lie where step t wrote them, for ever: when hypotheses change places, only the
-table of ancestors changes. `ancestors[row, t]` is the row that held the row's hypothesis at step t.
-The beams of a sentence read the same keys of its source. Rows come in groups of `GROUP`, the
-last of which may be empty.
+Keys and values stay where their step wrote them: when hypotheses move, only the table of ancestors
+changes. `ancestors[row, t]` is the row that held the row's hypothesis at step t. The beams of a
+sentence share the keys of its source. Rows come in groups of `GROUP`; the last may be padding.
 """
 
 import math
@@ -13,7 +12,7 @@ import numpy as np
 from trafo.generate.packed.kernels import Floats, Ints, activate, exp
 from trafo.generate.packed.layers import Linear, add, add_bias, norm
 from trafo.generate.packed.tiles import LANES, tile_1, tile_6
-from trafo.generate.packed_beam.weights import Decoder, Memory
+from trafo.generate.packed_beam.weights import Beams, Decoder, Memory
 from trafo.runtime.kernels import float_subkernel
 
 GROUP = 6
@@ -21,45 +20,34 @@ GROUP = 6
 
 
 @float_subkernel
-def hidden_states(
-    decoder: Decoder, memory: Memory, ids: Ints, rows: Ints, sources: Ints, ancestors: Ints
-) -> Floats:
-    """Final hidden states of some rows, which read `ids`; keys and values go into the memory.
-
-    `sources` and `ancestors` are those of all rows. Whole groups of rows come back.
-    """
-    step = ancestors.shape[1] - 1
+def hidden_states(decoder: Decoder, memory: Memory, beams: Beams, rows: Ints) -> Floats:
+    """Final hidden states of these rows, in whole groups; keys and values go into the memory."""
+    step = beams.ancestors.shape[1] - 1
     d_model = decoder.embeddings.shape[1]
     x = np.zeros(((rows.shape[0] + GROUP - 1) // GROUP * GROUP, d_model), np.float32)
     scale = np.float32(decoder.embedding_scale)
     for i in range(rows.shape[0]):
         for k in range(d_model):
-            x[i, k] = decoder.embeddings[ids[rows[i]], k] * scale + decoder.positions[step, k]
+            x[i, k] = decoder.embeddings[beams.ids[rows[i]], k] * scale + decoder.positions[step, k]
     for layer in range(memory.target_keys.shape[0]):
-        x = _layer(x, decoder, memory, layer, rows, sources, ancestors)
+        x = _layer(x, decoder, memory, layer, rows, beams)
     return norm(x, decoder.final_norm, 0)
 
 
 @float_subkernel
 def _layer(
-    x: Floats,
-    decoder: Decoder,
-    memory: Memory,
-    layer: int,
-    rows: Ints,
-    sources: Ints,
-    ancestors: Ints,
+    x: Floats, decoder: Decoder, memory: Memory, layer: int, rows: Ints, beams: Beams
 ) -> Floats:
     """Self-attention, cross-attention, feed-forward, each with its norm before or after it."""
     is_pre = decoder.is_pre_norm
     first, second, third = decoder.norms
     h = norm(x, first, layer) if is_pre else x
-    out = _attend_to_target(h, decoder, memory, layer, rows, ancestors)
+    out = _attend_to_target(h, decoder, memory, layer, rows, beams.ancestors)
     x = add(x, linear(out, decoder.output, layer))
     x = x if is_pre else norm(x, first, layer)
 
     h = norm(x, second, layer) if is_pre else x
-    out = _attend_to_source(h, decoder, memory, layer, rows, sources)
+    out = _attend_to_source(h, decoder, memory, layer, rows, beams.sources)
     x = add(x, linear(out, decoder.cross_output, layer))
     x = x if is_pre else norm(x, second, layer)
 
@@ -119,7 +107,7 @@ def _attend(
 def _attend_to_source(
     h: Floats, decoder: Decoder, memory: Memory, layer: int, rows: Ints, sources: Ints
 ) -> Floats:
-    """The same over the keys of a sentence, which lie together: `LANES` of them at a time."""
+    """The same over the adjacent keys of a source, `LANES` at a time."""
     keys, values = memory.source_keys[layer], memory.source_values[layer]
     num_heads, size, num_columns = keys.shape[1:]
     width = values.shape[3]
@@ -169,7 +157,7 @@ def linear(x: Floats, weights: Linear, layer: int) -> Floats:
 
 @float_subkernel
 def product(x: Floats, panels: Floats, first: int, last: int, out: Floats) -> None:
-    """x times the panels from `first` on up to `last`, without it."""
+    """x times the panels in range(first, last)."""
     x_stride, out_stride, depth = x.shape[1], out.shape[1], panels.shape[1]
     for p in range(first, last):
         column, at = (p - first) * LANES, p * depth * LANES

@@ -1,7 +1,7 @@
-"""What the compiled step reads: a decoder's weights, and the keys and values of a batch.
+"""What the compiled step reads: a decoder's weights, keys and values, and the hypotheses.
 
-The weights of all layers lie in one array for each kind, in panels (`packed/panels.py`). What a
-model does not have (a bias, a final norm) is an array without numbers.
+The weights of all layers are one array for each kind, in panels (`packed/panels.py`). What a model
+does not have (a bias, a final norm) is an empty array.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import Module, functional
+from torch.nn import functional
 
 from trafo.generate.packed.kernels import ACTIVATIONS, Floats, Ints
 from trafo.generate.packed.layers import Linear, Norm
-from trafo.generate.packed.panels import pack_linear
+from trafo.generate.packed.panels import array, pack_layers, pack_linear, pack_norm
 from trafo.generate.packed.tiles import LANES
 from trafo.models import EncoderDecoder
 from trafo.models.encoder_decoder_layers import DecoderLayer
-from trafo.nn import FeedForward, LayerNorm
-from trafo.nn import Linear as LinearLayer
+from trafo.nn import FeedForward
+
+Doubles = NDArray[np.float64]
 
 
 class Decoder(NamedTuple):
@@ -51,14 +53,27 @@ class Memory(NamedTuple):
     """Keys and values of a batch, of the source and of the targets so far."""
 
     source_keys: Floats
-    """(layers, sentences, heads, d_head, source); rows are filled up to whole vectors"""
+    """(layers, sentences, heads, d_head, source); rows are padded to whole vectors"""
     source_values: Floats
-    """(layers, sentences, heads, source, d_head); too"""
+    """(layers, sentences, heads, source, d_head), padded too"""
     lengths: Ints
     """(sentences,): how many of a source's keys are not padding"""
     target_keys: Floats
     """(layers, steps, rows, heads, d_head)"""
     target_values: Floats
+
+
+class Beams(NamedTuple):
+    """The hypotheses of a step; those of a sentence are adjacent rows, best first."""
+
+    ids: Ints
+    """(rows,), the last token"""
+    totals: Doubles
+    """(sentences, alive), log-probabilities"""
+    sources: Ints
+    """(rows,)"""
+    ancestors: Ints
+    """(rows, steps)"""
 
 
 def pack_decoder(model: EncoderDecoder) -> Decoder:
@@ -67,14 +82,13 @@ def pack_decoder(model: EncoderDecoder) -> Decoder:
     first = cast(FeedForward, layers[0].ffn)
 
     def linear(*paths: str) -> Linear:
-        parts = [[_linear(layer, path) for path in paths] for layer in layers]
-        return pack_linear(parts, "float32")
+        return pack_layers([[layer.get_submodule(path) for path in paths] for layer in layers])
 
     head_bias = None if model.lm_head is None else model.lm_head.bias
     return Decoder(
-        embeddings=_array(model.target_embeddings.weight),
+        embeddings=array(model.target_embeddings.weight),
         embedding_scale=math.sqrt(model.config.d_model),
-        positions=_array(model.positions.table),
+        positions=array(model.positions.table),
         qkv=linear("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
         output=linear("self_attn.output_proj"),
         cross_q=linear("cross_attn.q_proj"),
@@ -82,12 +96,12 @@ def pack_decoder(model: EncoderDecoder) -> Decoder:
         up=linear("ffn.w1"),
         down=linear("ffn.w2"),
         norms=(
-            _norm([layer.ln1 for layer in layers]),
-            _norm([layer.ln2 for layer in layers]),
-            _norm([layer.ln3 for layer in layers]),
+            pack_norm([layer.ln1 for layer in layers]),
+            pack_norm([layer.ln2 for layer in layers]),
+            pack_norm([layer.ln3 for layer in layers]),
         ),
-        final_norm=_norm([] if model.decoder_norm is None else [model.decoder_norm]),
-        head=pack_linear([[(model.head_weight, head_bias)]], "float32"),
+        final_norm=pack_norm([model.decoder_norm]),
+        head=pack_linear([[(model.head_weight, head_bias)]]),
         activation=ACTIVATIONS.index(first.activation),
         is_pre_norm=layers[0].norm_placement == "pre",
         padding=model.config.padding_id,
@@ -114,23 +128,4 @@ def make_memory(
 
 def _whole_vectors(tensor: Tensor) -> Floats:
     """With zeros at the end of each row, up to a multiple of `LANES`."""
-    return _array(functional.pad(tensor, (0, -tensor.shape[-1] % LANES)))
-
-
-def _linear(layer: DecoderLayer, path: str) -> tuple[Tensor, Tensor | None]:
-    part = cast(LinearLayer, layer.get_submodule(path))
-    return part.weight, part.bias
-
-
-def _norm(layers: list[Module]) -> Norm:
-    if not layers:
-        nothing = np.empty((0, 0), np.float32)
-        return Norm(nothing, nothing, 0.0)
-    norms = [cast(LayerNorm, layer) for layer in layers]
-    gain = torch.stack([norm.weight for norm in norms])
-    shift = torch.stack([norm.bias for norm in norms])
-    return Norm(_array(gain), _array(shift), norms[0].eps)
-
-
-def _array(tensor: Tensor) -> Floats:
-    return np.ascontiguousarray(tensor.detach().numpy())
+    return array(functional.pad(tensor, (0, -tensor.shape[-1] % LANES)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from starlette.requests import Request as HttpRequest
@@ -10,12 +10,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from torch import Tensor
 
-from trafo.checkpoint.bundle import TranslatorBundle
 from trafo.checkpoint.model_tokenizer import markers_of
-from trafo.errors import TrafoError
 from trafo.generate.translation_attention import translation_attention
 from trafo.models import CausalLM, EncoderDecoder
-from trafo.serve.errors import ApiError, from_trafo
+from trafo.serve.errors import ApiError, invalid, refusing
 from trafo.serve.inside import layers
 from trafo.serve.inside.beam import beam_tree
 from trafo.serve.inside.merges import byte_text, ranks_of, replay
@@ -30,20 +28,19 @@ from trafo.serve.inside.protocol import (
     TranslationAttentionBody,
     TranslationLayersBody,
     check_ids,
-    check_places,
 )
 from trafo.serve.inside.runs import ROUTES as RUN_ROUTES
 from trafo.serve.models import LanguageModel, Served, TranslationModel
-from trafo.serve.reading import Service, read_body, service_of
+from trafo.serve.service import Service, read_body, service_of
 from trafo.tokenizer import Tokenizer
 
 _WithIds = TypeVar("_WithIds", bound=IdsBody)
 
 
 class Insides:
-    """Models to look into, and the attention of the last text: layers are asked for one by one.
+    """Models to look into, and the attention of the last text: the page asks layer by layer.
 
-    Used by one computation at a time, as `Service.compute` runs them.
+    Not thread-safe: `Service.compute` runs one computation at a time.
     """
 
     def __init__(self) -> None:
@@ -69,20 +66,20 @@ class Insides:
 
     def attention(self, served: LanguageModel, ids: list[int]) -> list[Tensor]:
         """Every layer's attention weights on a text."""
-        key = (self.model(served), ids)
-        if self._attention is None or self._attention[0] != key:
-            self._attention = (key, layers.attention_weights(self.model(served), ids))
-        return self._attention[1]
+        model = self.model(served)
+        return self._last((model, ids), lambda: layers.attention_weights(model, ids))
 
     def translation(self, served: TranslationModel, body: TranslationAttentionBody) -> list[Tensor]:
         """Every layer's attention weights on a sentence and its translation."""
-        bundle = served.bundle
-        key = (bundle.model, body.sentence, body.target, body.kind)
+        model, tokenizer = served.bundle.model, served.bundle.tokenizer
+        what = (body.sentence, body.target, body.kind)
+        return self._last(
+            (model, *what), lambda: list(translation_attention(model, tokenizer, *what).weights)
+        )
+
+    def _last(self, key: object, compute: Callable[[], list[Tensor]]) -> list[Tensor]:
         if self._attention is None or self._attention[0] != key:
-            found = translation_attention(
-                bundle.model, bundle.tokenizer, body.sentence, body.target, body.kind
-            )
-            self._attention = (key, list(found.weights))
+            self._attention = (key, compute())
         return self._attention[1]
 
 
@@ -111,7 +108,7 @@ async def merges(http: HttpRequest) -> Response:
     tokenizer = _tokenizer(service_of(http).models.get(body.model), body.side)
     token = tokenizer.vocab.get(body.id)
     if token is None:
-        raise ApiError(400, f"there is no token {body.id}", param="id", code="invalid_value")
+        raise invalid(f"there is no token {body.id}", "id")
     is_special = body.id in tokenizer.special_tokens.values()
     steps = [] if is_special else replay(token, ranks_of(tokenizer))
     return JSONResponse({"steps": steps, "num_merges": len(tokenizer.merges)})
@@ -120,88 +117,77 @@ async def merges(http: HttpRequest) -> Response:
 async def logits(http: HttpRequest) -> Response:
     """`POST /inside/logits`: float32 logits of the next token, one for each id."""
     body, served = await _read_ids(http, IdsBody, MAX_WRITTEN)
-    insides = Insides.of(http)
-    job = partial(layers.next_logits, insides.model(served), body.ids)
-    found = await service_of(http).compute(job)
+    model = Insides.of(http).model(served)
+    found = await service_of(http).compute(lambda: layers.next_logits(model, body.ids))
     return _bytes(found.cpu().numpy().astype("<f4").tobytes())
 
 
 async def scores(http: HttpRequest) -> Response:
     """`POST /inside/scores`: log-probability of each token of a text."""
     body, served = await _read_ids(http, IdsBody, MAX_WRITTEN)
-    insides = Insides.of(http)
-    job = partial(layers.token_logprobs, insides.model(served), body.ids)
-    return JSONResponse({"logprobs": await service_of(http).compute(job)})
+    model = Insides.of(http).model(served)
+    found = await service_of(http).compute(lambda: layers.token_logprobs(model, body.ids))
+    return JSONResponse({"logprobs": found})
 
 
 async def states(http: HttpRequest) -> Response:
     """`POST /inside/layers`: logit lens and norms of a text."""
     body, served = await _read_ids(http, IdsBody)
-    insides = Insides.of(http)
-    job = partial(layers.through_layers, insides.model(served), body.ids)
-    return JSONResponse(_lens(await service_of(http).compute(job)))
+    model = Insides.of(http).model(served)
+    found = await service_of(http).compute(lambda: layers.through_layers(model, body.ids))
+    return JSONResponse(_lens(found))
 
 
 async def attention(http: HttpRequest) -> Response:
     """`POST /inside/attention`: a layer's weights (heads, query, key) as 16-bit integers."""
     body, served = await _read_ids(http, AttentionBody)
     insides = Insides.of(http)
-    found = await service_of(http).compute(partial(insides.attention, served, body.ids))
+    found = await service_of(http).compute(lambda: insides.attention(served, body.ids))
     return _layer(found, body.layer)
 
 
 async def translation(http: HttpRequest) -> Response:
     """`POST /inside/translation`: the best translations, and the beam search as a tree."""
-    body = await read_body(http, BeamBody)
-    service = service_of(http)
+    service, body = service_of(http), await read_body(http, BeamBody)
     bundle = service.models.translation(body.model).bundle
-    try:
-        return JSONResponse(
-            await service.compute(partial(beam_tree, bundle, body.sentence, body.beam))
-        )
-    except TrafoError as error:
-        raise from_trafo(error, "sentence") from None
+    with refusing("sentence"):
+        tree = await service.compute(lambda: beam_tree(bundle, body.sentence, body.beam))
+    return JSONResponse(tree)
 
 
 async def attention_of_translation(http: HttpRequest) -> Response:
     """`POST /inside/translation/attention`: as `/inside/attention`, of a translation model."""
-    body = await read_body(http, TranslationAttentionBody)
-    service = service_of(http)
-    _translator(service, body)
-    served = service.models.translation(body.model)
-    try:
-        found = await service.compute(partial(Insides.of(http).translation, served, body))
-    except TrafoError as error:
-        raise from_trafo(error, "sentence") from None
+    service, body = service_of(http), await read_body(http, TranslationAttentionBody)
+    served, insides = _translator(service, body), Insides.of(http)
+    with refusing("sentence"):
+        found = await service.compute(lambda: insides.translation(served, body))
     return _layer(found, body.layer)
 
 
 async def layers_of_translation(http: HttpRequest) -> Response:
     """`POST /inside/translation/layers`: as `/inside/layers`, of the decoder; encoder's norms."""
-    body = await read_body(http, TranslationLayersBody)
-    service = service_of(http)
-    bundle = _translator(service, body)
+    service, body = service_of(http), await read_body(http, TranslationLayersBody)
+    bundle = _translator(service, body).bundle
     model = bundle.model
     if not isinstance(model, EncoderDecoder):
         what = "a recurrent model has no layers to look into"
         raise ApiError(400, what, param="model", code="wrong_kind_of_model")
     end = bundle.tokenizer.end
     source = bundle.tokenizer.encode_source([body.sentence])[0].tolist()
-    job = partial(layers.through_translation, model, source, body.target, end)
-    try:
-        found, norms = await service.compute(job)
-    except TrafoError as error:
-        raise from_trafo(error, "sentence") from None
+    with refusing("sentence"):
+        found, norms = await service.compute(
+            lambda: layers.through_translation(model, source, body.target, end)
+        )
     encoder = [layers.finite(each) for each in norms.tolist()]
     return JSONResponse(_lens(found) | {"encoder_norms": encoder})
 
 
-def _translator(service: Service, body: TranslationLayersBody) -> TranslatorBundle:
-    """The model of a body whose target fits it."""
-    bundle = service.models.translation(body.model).bundle
-    most = getattr(bundle.model.config, "context_length", 1024)
-    check_places(body.target, most, bundle.model.head_weight.shape[0], "target")
-    return bundle
+def _translator(service: Service, body: TranslationLayersBody) -> TranslationModel:
+    """The model of a body; its target must fit the model."""
+    served = service.models.translation(body.model)
+    model = served.bundle.model
+    check_ids(body.target, model, getattr(model.config, "context_length", 1024), "target")
+    return served
 
 
 def _lens(found: layers.Layers) -> dict[str, Any]:
@@ -221,19 +207,18 @@ async def place(http: HttpRequest) -> Response:
     0 if it runs, null if there is none.
     """
     name = http.query_params.get("id", "")
-    models = service_of(http).models.language_models
-    workers = [worker for served in models for worker in served.workers]
-    places = [found for worker in workers if (found := worker.place(name)) is not None]
-    return JSONResponse({"place": min(places, default=None)})
+    places = [worker.place(name) for worker in service_of(http).models.workers]
+    return JSONResponse({"place": min((p for p in places if p is not None), default=None)})
 
 
 async def _read_ids(
     http: HttpRequest, kind: type[_WithIds], most: int | None = None
 ) -> tuple[_WithIds, LanguageModel]:
-    """A body with at most so many ids; None: as many as can be looked into."""
+    """A body with at most so many ids; None: the most that can be looked into."""
     body = await read_body(http, kind)
     served = service_of(http).models.language(body.model)
-    check_ids(body.ids, served, most or min(MAX_TOKENS, served.bundle.model.context_length))
+    model = served.bundle.model
+    check_ids(body.ids, model, most or min(MAX_TOKENS, model.context_length), "ids")
     return body, served
 
 
@@ -246,8 +231,7 @@ def _tokenizer(served: Served, side: str) -> Tokenizer:
 
 def _layer(found: list[Tensor], layer: int) -> Response:
     if layer >= len(found):
-        what = f"the model has {len(found)} layers"
-        raise ApiError(400, what, param="layer", code="invalid_value")
+        raise invalid(f"the model has {len(found)} layers", "layer")
     shape = ",".join(map(str, found[layer].shape))
     return _bytes(layers.as_bytes(found[layer]), {"X-Layers": str(len(found)), "X-Shape": shape})
 

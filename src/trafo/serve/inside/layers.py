@@ -1,8 +1,7 @@
-"""A text's way through the layers of a model.
+"""What the layers of a model compute from a text.
 
 Logit lens (nostalgebraist, 2020): the final norm and the output head, applied to the hidden states
-after every layer, tell what each layer would say. Norms: the length of the hidden state of each
-position after every layer.
+after every layer, show what that layer would predict. Norms: the L2 norm of each hidden state.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from torch import Tensor
 from torch.nn import Module, ModuleList
 
 from trafo.generate.config import GenerationConfig
-from trafo.generate.window import kept_tokens, window_start
+from trafo.generate.window import window_start
 from trafo.models import CausalLM, EncoderDecoder, record_attention
 
 ALTERNATIVES = 5
@@ -29,7 +28,7 @@ ALTERNATIVES = 5
 
 @dataclass(frozen=True)
 class Layers:
-    """What every layer would say; layer 0 is the embedding, the last one is the model's answer."""
+    """What every layer would predict; layer 0 is the embedding, the last one the model's output."""
 
     ids: Int[Tensor, "layer seq best"]
     """the likeliest next tokens"""
@@ -39,7 +38,7 @@ class Layers:
 
 
 def own_hooks(model: CausalLM) -> CausalLM:
-    """The same weights in modules of their own: hooks on them do not see other threads' calls."""
+    """The same weights in new modules, whose hooks do not see calls of other threads."""
     tensors = chain(model.parameters(), model.buffers())
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
 
@@ -71,8 +70,7 @@ def token_logprobs(model: CausalLM, ids: Sequence[int]) -> list[float | None]:
 
 
 def _window(model: CausalLM, num_ids: int) -> int:
-    context = model.context_length
-    return window_start(num_ids, context, kept_tokens(context, GenerationConfig.kept_share))
+    return window_start(num_ids, model.context_length, GenerationConfig.kept_share)
 
 
 @torch.inference_mode()

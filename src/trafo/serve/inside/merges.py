@@ -14,15 +14,15 @@ Pair = tuple[bytes, bytes]
 
 @lru_cache(maxsize=8)
 def ranks_of(tokenizer: Tokenizer) -> Mapping[Pair, int]:
-    """Which merge joins a pair; the first, if it is there twice."""
+    """The rank of each pair of merges; the first, if it is there twice."""
     return {pair: rank for rank, pair in reversed(list(enumerate(tokenizer.merges)))}
 
 
 def replay(token: bytes, ranks: Mapping[Pair, int]) -> list[dict[str, Any]]:
     """The steps that make a token: each joins the pair of lowest rank, the leftmost of equals.
 
-    What a token's neighbours are does not matter: no merge crossed its borders, or they would be
-    elsewhere. The last step has one part, unless the token is not made by merges.
+    Its neighbours do not matter: no merge crosses the borders of a token. The last step has one
+    part, unless the token is not made by merges.
     """
     parts = [bytes([byte]) for byte in token]
     steps: list[dict[str, Any]] = [{"parts": _texts(parts), "rank": None, "at": None}]

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trafo.serve.errors import ApiError
-from trafo.serve.models import LanguageModel
+from trafo.models import CausalLM
+from trafo.models.translator import Translator
+from trafo.serve.errors import invalid
 from trafo.serve.protocol import Body, Ids
 
 MAX_TOKENS = 512
@@ -15,7 +16,7 @@ MAX_TOKENS = 512
 MAX_WRITTEN = 8192
 """tokens of a text that is scored, or continued"""
 MAX_CHARACTERS = 4000
-"""of a sentence to translate, or a text to show as tokens while it is typed"""
+"""of a sentence to translate; a text to tokenize may have 20 times as many"""
 
 Place = Annotated[int, Field(ge=0)]
 ShortText = Annotated[str, Field(max_length=MAX_CHARACTERS)]
@@ -68,16 +69,10 @@ class TranslationAttentionBody(TranslationLayersBody):
     layer: Place
 
 
-def check_ids(ids: Ids, served: LanguageModel, most: int) -> None:
-    """Refuse ids that the model does not know, or too many of them."""
-    check_places(ids, most, served.bundle.model.head_weight.shape[0], "ids")
-
-
-def check_places(ids: Ids, most: int, vocab: int, name: str) -> None:
+def check_ids(ids: Ids, model: CausalLM | Translator, most: int, name: str) -> None:
     """Refuse no ids, more than `most`, and those outside the vocabulary."""
     if not 0 < len(ids) <= most:
-        what = f"{name} has {len(ids):,} tokens; it must have 1 to {most:,}"
-        raise ApiError(400, what, param=name, code="invalid_value")
+        raise invalid(f"{name} has {len(ids):,} tokens; it must have 1 to {most:,}", name)
+    vocab = model.head_weight.shape[0]
     if not all(0 <= i < vocab for i in ids):
-        what = f"an id is outside the vocabulary of {vocab:,}"
-        raise ApiError(400, what, param=name, code="invalid_value")
+        raise invalid(f"an id is outside the vocabulary of {vocab:,}", name)

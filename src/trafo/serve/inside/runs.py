@@ -1,7 +1,7 @@
 """Runs and their metrics, also while they train.
 
-The runs are those beside the served ones, found by the server. A name in a request is looked up
-among them; it never becomes a path.
+The runs are those in the folders of the served models. A name in a request is looked up among
+them; it never becomes a path.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trafo.checkpoint.locate import RUN_CONFIG, find_kind
 from trafo.runtime.json_text import parse_json
 from trafo.serve.errors import ApiError
 from trafo.serve.models import Models, Served
-from trafo.serve.reading import service_of
+from trafo.serve.service import service_of
 from trafo.train.run import Run
 
 STILL_TRAINING = 120.0
@@ -33,33 +33,27 @@ _MOST_SAMPLES = 30_000
 
 async def list_runs(http: HttpRequest) -> Response:
     """`GET /inside/runs`: names, newest first, and which of them train."""
-    found = await asyncio.to_thread(find_runs, service_of(http).models)
-    rows = await asyncio.to_thread(lambda: [_about(name, run) for name, run in found.items()])
+    models = service_of(http).models
+    rows = await asyncio.to_thread(lambda: [_about(*each) for each in find_runs(models).items()])
     return JSONResponse({"runs": rows})
 
 
 async def one_run(http: HttpRequest) -> Response:
     """`GET /inside/runs/NAME?after=CURSOR`: metrics after a cursor, and the newest samples."""
-    found = await asyncio.to_thread(find_runs, service_of(http).models)
-    name = http.path_params["name"]
-    if name not in found:
+    models, cursor = service_of(http).models, http.query_params.get("after", "")
+    return JSONResponse(await asyncio.to_thread(_read, models, http.path_params["name"], cursor))
+
+
+def _read(models: Models, name: str, cursor: str) -> dict[str, Any]:
+    run = find_runs(models).get(name)
+    if run is None:
         raise ApiError(404, f"there is no run {name!r}", param="name", code="run_not_found")
-    run = found[name]
-    tail = await asyncio.to_thread(read_tail, run.metrics_file, http.query_params.get("after", ""))
-    samples = await asyncio.to_thread(_newest_samples, run.samples_file)
-    return JSONResponse(
-        _about(name, run)
-        | {
-            "records": tail.records,
-            "cursor": tail.cursor,
-            "from_start": tail.from_start,
-            "samples": samples,
-        }
-    )
+    tail = read_tail(run.metrics_file, cursor)
+    return _about(name, run) | vars(tail) | {"samples": _newest_samples(run.samples_file)}
 
 
 def find_runs(models: Models) -> dict[str, Run]:
-    """All runs beside the served ones, by name, newest first; also those one folder deeper."""
+    """All runs in the folders of the served ones, by name, newest first; one level deeper, too."""
     names: dict[Path, str] = {}
     for folder in sorted(set[Path]().union(*map(_folders, models))):
         for depth in ("*", "*/*"):
@@ -82,7 +76,7 @@ def _folders(served: Served) -> set[Path]:
 
 @dataclass(frozen=True)
 class Tail:
-    """Records after a cursor; `from_start` if the file was written anew since."""
+    """Records after a cursor; `from_start`: from the first one, as the file is a new one."""
 
     records: list[dict[str, Any]]
     cursor: str
@@ -90,7 +84,7 @@ class Tail:
 
 
 def read_tail(path: Path, cursor: str) -> Tail:
-    """Complete lines after a cursor (which file, how far); a kill may cut the last one off."""
+    """Complete lines after a cursor (file and offset); the last one may be cut off by a kill."""
     try:
         with path.open("rb") as file:
             identity = str(path.stat().st_ino)

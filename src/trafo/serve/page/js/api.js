@@ -1,10 +1,10 @@
-// Requests to this server and nowhere else. Asks for a key when one is needed; waits when the
-// server is away.
+// Requests to this server and nowhere else. Asks for an API key when one is needed, and tries again
+// while the server does not answer.
 
 const KEY = "trafo-key";
-const POLL = 2000; // milliseconds between looks at a server that went away
+const POLL = 2000; // milliseconds between attempts to reach the server
 
-/** What the server refused, in its own words. */
+/** A request that the server refused, with its message. */
 export class Refused extends Error {
   constructor(status, message, retryAfter) {
     super(message);
@@ -12,9 +12,6 @@ export class Refused extends Error {
     this.retryAfter = retryAfter;
   }
 }
-
-/** The server does not answer. */
-export class Away extends Error {}
 
 export const get = async (path, signal) => (await send(path, { signal })).json();
 export const post = async (path, body, signal) => (await send(path, { body, signal })).json();
@@ -75,7 +72,7 @@ async function attempt(path, body, signal, id) {
   } catch (error) {
     if (error.name === "AbortError") throw error;
     watchServer();
-    throw new Away("the server does not answer");
+    throw new Error("the server does not answer");
   }
 }
 
@@ -105,7 +102,7 @@ function askForKey(refused) {
 
 let watching = false;
 
-/** Says that the server is away and looks again until it is back. */
+/** Says that the server does not answer, and tries until it does. */
 async function watchServer() {
   if (watching) return;
   watching = true;

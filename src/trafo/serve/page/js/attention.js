@@ -1,6 +1,5 @@
-// Attention of all layers and heads: small pictures first, one of them large. Point at a token of
-// the text and its row lights up in every head; the other tokens are tinted by how much it looks
-// at them in the large one.
+// Attention of all layers and heads: a small picture for each, one of them large. Point at a token:
+// its row lights up in every head, and the text is tinted by its weights in the large one.
 
 import { arrows, el, fill, percent } from "./dom.js";
 import { colours, picture, stretch, weight } from "./heat.js";
@@ -111,7 +110,7 @@ export class AttentionView {
   point(row) {
     if (!this.layers[this.chosen?.layer ?? 0]) return;
     this.at = row;
-    // Not on the whole view: what inherits a property is styled anew when it changes.
+    // Not on the whole view: all that inherits a property is restyled when it changes.
     for (const part of [this.grid, this.stage]) {
       part.style.setProperty("--row", String(row / this.rowLabels.length));
       part.style.setProperty("--row-height", String(1 / this.rowLabels.length));

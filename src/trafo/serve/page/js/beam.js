@@ -1,19 +1,14 @@
 // A beam search, from left to right: a column for each step, the hypotheses that were kept in the
-// order of their scores, each connected to the one it extends. The winner's way is bold.
+// order of their scores, each connected to the one it extends. The best one is bold.
 
-import { percent } from "./dom.js";
+import { el, percent, shape } from "./dom.js";
 import { surprise } from "./scale.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 const [COLUMN, ROW, TOP] = [96, 34, 16];
 
 export class Beam {
   constructor() {
-    this.node = document.createElement("div");
-    this.node.className = "beam-scroll";
-    this.node.tabIndex = 0;
-    this.node.setAttribute("role", "region");
-    this.node.setAttribute("aria-label", "Beam search as a tree, scrolls");
+    this.node = el("div", { class: "beam-scroll", tabindex: "0", role: "region", "aria-label": "Beam search as a tree, scrolls" });
   }
 
   show({ nodes, translations }, vocabulary) {
@@ -29,10 +24,10 @@ export class Beam {
     const root = { x: 8, y: TOP };
     const height = TOP + Math.max(...counts) * ROW;
     const width = 8 + (counts.length + 1) * COLUMN;
-    const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, width: String(width), height: String(height), class: "beam", role: "img", "aria-label": `Beam search of ${counts.length} steps; best: ${translations[0].text}` });
+    const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, width: width, height: height, class: "beam", role: "img", "aria-label": `Beam search of ${counts.length} steps; best: ${translations[0].text}` });
     const lines = nodes.map((node, index) => edge(node.parent < 0 ? root : at[node.parent], at[index], winner.has(index)));
     const boxes = nodes.map((node, index) => this.box(node, node.parent < 0 ? 0 : nodes[node.parent].logprob, at[index], winner.has(index), vocabulary));
-    svg.append(...lines, shape("circle", { cx: "10", cy: String(TOP), r: "4", class: "beam-root" }), ...boxes);
+    svg.append(...lines, shape("circle", { cx: "10", cy: TOP, r: "4", class: "beam-root" }), ...boxes);
     this.node.replaceChildren(svg);
   }
 
@@ -53,7 +48,7 @@ export class Beam {
     const probability = Math.exp(node.logprob - before);
     const label = node.ended ? "(end)" : vocabulary.label(node.id);
     const group = shape("g", { class: `beam-node${wins ? " wins" : ""}`, transform: `translate(${x} ${y})` });
-    const rect = shape("rect", { x: "-2", y: "-13", width: String(COLUMN - 26), height: "28", rx: "4" });
+    const rect = shape("rect", { x: "-2", y: "-13", width: COLUMN - 26, height: "28", rx: "4" });
     rect.style.setProperty("--s", surprise(probability).toFixed(3));
     group.append(rect, shape("text", { y: "0" }, label.length > 9 ? `${label.slice(0, 8)}…` : label), shape("text", { y: "11", class: "small" }, `${percent(probability)} · ${node.logprob.toFixed(2)}`));
     group.append(shape("title", {}, `${label}: ${percent(probability)} after its parent; log-probability ${node.logprob.toFixed(3)}, score ${node.score.toFixed(3)}`));
@@ -65,11 +60,4 @@ function edge(from, to, wins) {
   const [x0, x1] = [from.x + (from.x === 8 ? 4 : COLUMN - 28), to.x - 2];
   const middle = (x0 + x1) / 2;
   return shape("path", { class: wins ? "beam-edge wins" : "beam-edge", d: `M${x0} ${from.y}C${middle} ${from.y} ${middle} ${to.y} ${x1} ${to.y}` });
-}
-
-function shape(tag, attributes, text) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  if (text !== undefined) node.textContent = text;
-  return node;
 }

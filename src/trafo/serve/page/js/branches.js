@@ -1,4 +1,8 @@
-// What was written and what could have been: a tree of tokens. One path through it is shown.
+// What was written, and its alternatives: a tree of tokens. One path through it is shown.
+
+import { el, fill } from "./dom.js";
+
+const SHOWN = 14; // tokens of a branch in the list
 
 export class Branches {
   /** Begin with the tokens of a prompt. */
@@ -61,8 +65,31 @@ export class Branches {
 }
 
 /** Stretches of tokens without a fork: { nodes, children } from a node on. */
-export function stretches(node) {
+function stretches(node) {
   const nodes = [node];
   while (nodes.at(-1).children.length === 1) nodes.push(nodes.at(-1).children[0]);
   return { nodes, children: nodes.at(-1).children.map(stretches) };
+}
+
+/** The branches as a nested list: press one to show it. */
+export class BranchList {
+  constructor(follow) {
+    this.follow = follow;
+    this.list = el("ul", { class: "tree" });
+    this.node = el("details", { class: "branches", open: true, hidden: true }, el("summary", {}, "Branches"), this.list);
+  }
+
+  draw(branches, vocabulary) {
+    this.node.hidden = !branches.isTree;
+    if (!branches.isTree) return;
+    const onPath = new Set(branches.path());
+    fill(this.list, branches.prompt.children.map((child) => this.item(stretches(child), vocabulary, onPath)));
+  }
+
+  item({ nodes, children }, vocabulary, onPath) {
+    const text = vocabulary.text(nodes.slice(0, SHOWN).map((node) => node.id));
+    const isHere = onPath.has(nodes[0]);
+    const button = el("button", { type: "button", class: "branch", "aria-pressed": String(isHere), onclick: () => this.follow(nodes[0]) }, text.trim() || "↵", nodes.length > SHOWN ? "…" : "");
+    return el("li", {}, button, children.length ? el("ul", {}, children.map((child) => this.item(child, vocabulary, onPath))) : null);
+  }
 }

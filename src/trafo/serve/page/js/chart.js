@@ -1,14 +1,13 @@
 // Curves that can be compared: SVG, one colour and one dash pattern for each run, values under the
 // pointer.
 
-import { number } from "./dom.js";
+import { el, number, shape } from "./dom.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 const [WIDTH, HEIGHT] = [900, 380];
 const EDGE = { left: 58, right: 16, top: 12, bottom: 40 };
-const MOST_POINTS = 700; // of a curve; more cannot be told apart
+const MOST_POINTS = 700; // of a curve; more would not be visible
 const DASHES = ["", "7 4", "2 3", "9 3 2 3"];
-export const COLOURS = 6;
+const COLOURS = 6;
 
 /** Class and dash pattern of the i-th curve. */
 export const lineStyle = (index) => ({ class: `line-${index % COLOURS}`, dash: DASHES[Math.floor(index / COLOURS) % DASHES.length] });
@@ -16,8 +15,7 @@ export const lineStyle = (index) => ({ class: `line-${index % COLOURS}`, dash: D
 export class Chart {
   constructor() {
     this.node = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", tabindex: "0" });
-    this.readout = document.createElement("p");
-    this.readout.className = "note readout";
+    this.readout = el("p", { class: "note readout" });
     this.node.addEventListener("pointermove", (event) => this.hover(event));
     this.node.addEventListener("pointerleave", () => this.cross?.setAttribute("visibility", "hidden"));
   }
@@ -27,13 +25,13 @@ export class Chart {
     const shown = curves.filter((curve) => curve.points.length).map((curve) => ({ ...curve, smooth: thin(smooth(curve.points, smoothing)) }));
     Object.assign(this, { shown, xName, yName });
     if (!shown.length) {
-      this.node.replaceChildren(shape("text", { x: String(WIDTH / 2), y: String(HEIGHT / 2), "text-anchor": "middle", class: "tick" }, `no run has measured ${yName} yet`));
+      this.node.replaceChildren(shape("text", { x: WIDTH / 2, y: HEIGHT / 2, "text-anchor": "middle", class: "tick" }, `no run has measured ${yName} yet`));
       return;
     }
     const all = shown.flatMap((curve) => curve.smooth);
     this.scales(all, isLog);
     const lines = shown.flatMap((curve) => this.curve(curve, smoothing));
-    this.cross = shape("line", { class: "cross", y1: String(EDGE.top), y2: String(HEIGHT - EDGE.bottom), visibility: "hidden" });
+    this.cross = shape("line", { class: "cross", y1: EDGE.top, y2: HEIGHT - EDGE.bottom, visibility: "hidden" });
     this.node.replaceChildren(...this.axes(isLog), ...lines, this.cross);
     this.node.setAttribute("aria-label", `${yName} by ${xName}: ${shown.map((curve) => `${curve.name} ${curve.smooth.at(-1)[1].toPrecision(4)}`).join(", ")}`);
   }
@@ -54,11 +52,11 @@ export class Chart {
     for (const y of ticks(y0, y1, 6)) {
       const value = isLog ? 10 ** y : y;
       const at = this.toY(value);
-      parts.push(shape("line", { class: "grid", x1: String(EDGE.left), x2: String(WIDTH - EDGE.right), y1: String(at), y2: String(at) }));
-      parts.push(shape("text", { class: "tick", x: String(EDGE.left - 8), y: String(at + 4), "text-anchor": "end" }, label(value)));
+      parts.push(shape("line", { class: "grid", x1: EDGE.left, x2: WIDTH - EDGE.right, y1: at, y2: at }));
+      parts.push(shape("text", { class: "tick", x: EDGE.left - 8, y: at + 4, "text-anchor": "end" }, label(value)));
     }
-    for (const x of ticks(x0, x1, 8)) parts.push(shape("text", { class: "tick", x: String(this.toX(x)), y: String(HEIGHT - EDGE.bottom + 18), "text-anchor": "middle" }, label(x)));
-    parts.push(shape("text", { class: "tick", x: String(WIDTH - EDGE.right), y: String(HEIGHT - 5), "text-anchor": "end" }, this.xName));
+    for (const x of ticks(x0, x1, 8)) parts.push(shape("text", { class: "tick", x: this.toX(x), y: HEIGHT - EDGE.bottom + 18, "text-anchor": "middle" }, label(x)));
+    parts.push(shape("text", { class: "tick", x: WIDTH - EDGE.right, y: HEIGHT - 5, "text-anchor": "end" }, this.xName));
     return parts;
   }
 
@@ -69,7 +67,7 @@ export class Chart {
     if (smoothing > 0) parts.unshift(shape("path", { class: `curve faint ${style.class}`, d: path(thin(curve.points)) }));
     if (curve.smooth.length === 1) {
       const [x, y] = curve.smooth[0];
-      parts.push(shape("circle", { class: `dot ${style.class}`, r: "3.5", cx: String(this.toX(x)), cy: String(this.toY(y)) }));
+      parts.push(shape("circle", { class: `dot ${style.class}`, r: "3.5", cx: this.toX(x), cy: this.toY(y) }));
     }
     return parts;
   }
@@ -80,8 +78,8 @@ export class Chart {
     const { x0, x1 } = this.range;
     const inside = (((event.clientX - box.left) / box.width) * WIDTH - EDGE.left) / (WIDTH - EDGE.left - EDGE.right);
     const x = x0 + Math.max(0, Math.min(1, inside)) * (x1 - x0);
-    this.cross.setAttribute("x1", String(this.toX(x)));
-    this.cross.setAttribute("x2", String(this.toX(x)));
+    this.cross.setAttribute("x1", this.toX(x));
+    this.cross.setAttribute("x2", this.toX(x));
     this.cross.setAttribute("visibility", "visible");
     const said = this.shown.map((curve) => `${curve.name} ${nearest(curve.smooth, x)[1].toPrecision(4)}`);
     this.readout.textContent = `${this.xName} ${label(x)}: ${said.join(" · ")}`;
@@ -131,11 +129,4 @@ function ticks(from, to, about) {
 
 function label(value) {
   return Math.abs(value) >= 1000 ? number(Math.round(value)) : String(Number(value.toPrecision(3)));
-}
-
-function shape(tag, attributes, text) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) if (value !== "") node.setAttribute(name, value);
-  if (text !== undefined) node.textContent = text;
-  return node;
 }

@@ -10,17 +10,30 @@ export function el(tag, props = {}, ...children) {
     else if (name in node && typeof value !== "string") node[name] = value;
     else node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
-  return node;
+  return fill(node, children);
 }
 
-/** Replace what is inside a node. */
+/** Replace the children of a node; null is skipped. */
 export function fill(node, ...children) {
   node.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return node;
 }
 
-/** 0.4137 -> "41 %"; small ones keep a digit that says something. */
+/** An SVG element; empty attributes are left out. */
+export function shape(tag, attributes, text) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) if (value !== "") node.setAttribute(name, value);
+  if (text !== undefined) node.textContent = text;
+  return node;
+}
+
+/** Show a text in a node; without one, hide the node. */
+export function notice(node, text = "") {
+  node.textContent = text;
+  node.hidden = !text;
+}
+
+/** 0.4137 -> "41 %"; small ones keep one digit. */
 export function percent(p) {
   if (p >= 0.0995) return `${(100 * p).toFixed(0)} %`;
   if (p >= 0.001) return `${(100 * p).toFixed(1)} %`;
@@ -37,7 +50,7 @@ export function plural(n, word) {
   return `${number(n)} ${word}${n === 1 ? "" : "s"}`;
 }
 
-/** Call a function once things have been quiet for a while. */
+/** Call a function when it has not been called again for a while. */
 export function debounced(wait, call) {
   let timer = 0;
   return (...args) => {
@@ -46,7 +59,7 @@ export function debounced(wait, call) {
   };
 }
 
-/** Arrow keys move the focus through a group whose members are found by a selector. */
+/** Arrow keys move the focus through the members of a group. */
 export function arrows(group, selector) {
   group.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];

@@ -1,7 +1,16 @@
 // Attention weights as pictures: paper is 0, the accent colour is 1, on a square-root scale, so
 // that weights of a few percent can be seen.
 
+import { bytes } from "./api.js";
+
 const FULL = 65535;
+
+/** One layer's weights, (heads, rows, columns), from one of the two attention endpoints. */
+export async function attentionLayer(path, body, signal) {
+  const { buffer, headers } = await bytes(path, body, signal);
+  const [heads, rows, columns] = headers.get("X-Shape").split(",").map(Number);
+  return { weights: new Uint16Array(buffer), heads, rows, columns, layers: Number(headers.get("X-Layers")) };
+}
 
 /** A table of 256 colours from the page's own paper and accent. */
 export function colours() {

@@ -1,5 +1,5 @@
-// Logit lens: what each layer would say at each position, the last layer on top. A cell that says
-// what the model says in the end is bold: the word is seen to arrive.
+// Logit lens: what each layer would predict at each position, the last layer on top. A cell that
+// agrees with the model's final prediction is bold.
 
 import { el, fill, percent } from "./dom.js";
 import { tint } from "./scale.js";
@@ -29,9 +29,7 @@ export class Lens {
     const name = layer === 0 ? "embedding" : `layer ${layer}`;
     const cells = this.ids[layer].map((best, position) => {
       const wins = best[0] === this.ids[last][position][0];
-      const cell = el("td", { class: wins ? "wins" : null, tabindex: "-1", "data-layer": String(layer), "data-position": String(position) }, this.vocabulary.label(best[0]));
-      tint(cell, this.probabilities[layer][position][0]);
-      return cell;
+      return tint(el("td", { class: wins ? "wins" : null, tabindex: "-1", "data-layer": String(layer), "data-position": String(position) }, this.vocabulary.label(best[0])), this.probabilities[layer][position][0]);
     });
     return el("tr", {}, el("th", { scope: "row" }, name), cells);
   }

@@ -1,5 +1,4 @@
-// The frame: rooms as links, the model, the theme. Each room is a module that is loaded when it is
-// first entered.
+// The frame: navigation, model, theme. Each room is a module, loaded when it is first entered.
 
 import { get } from "./api.js";
 import { el, fill, number } from "./dom.js";
@@ -101,7 +100,7 @@ async function refreshFacts() {
 
 function empty(room) {
   const kind = ROOMS[room].kinds[0] === "translation" ? "translation model" : "language model";
-  return el("p", { class: "empty" }, `No ${kind} is served. Start with `, el("code", {}, "trafo serve RUN"), ", where RUN is one.");
+  return el("p", { class: "empty" }, `No ${kind} is served. Start one with `, el("code", {}, "trafo serve RUN"), ".");
 }
 
 function isDark() {

@@ -35,9 +35,9 @@ export class Merges {
     this.numMerges = answer.num_merges;
     const made = this.steps.length > 1;
     this.buttons.hidden = !made;
-    if (!this.steps.length) this.facts.textContent += " · a special token: no merge makes it";
-    else if (this.steps.at(-1).parts.length > 1) this.facts.textContent += " · taken whole: merges alone do not make it";
-    else if (!made) this.facts.textContent += " · a byte: every text can be written with these";
+    if (!this.steps.length) this.facts.textContent += " · a special token: not made by merges";
+    else if (this.steps.at(-1).parts.length > 1) this.facts.textContent += " · looked up whole: merges alone do not make it";
+    else if (!made) this.facts.textContent += " · a single byte";
     else this.facts.textContent += ` · ${plural(this.steps.length - 1, "merge")} of ${number(this.numMerges)}`;
     this.go(this.steps.length - 1);
   }

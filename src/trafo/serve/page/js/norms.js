@@ -1,7 +1,8 @@
 // The length of the hidden state along the layers: a thin line for each position, a thick one for
 // the position that is pointed at.
 
-const SVG = "http://www.w3.org/2000/svg";
+import { shape } from "./dom.js";
+
 const [WIDTH, HEIGHT, LEFT, BOTTOM] = [620, 130, 46, 20];
 
 export class Norms {
@@ -16,8 +17,8 @@ export class Norms {
     const parts = [0, 0.5, 1].map((part) => this.tick(part * this.most));
     const all = labels.map((_, position) => this.path(position)).join("");
     this.bold = shape("path", { class: "norm-here" });
-    this.text = shape("text", { class: "norm-label", "text-anchor": "end", x: String(WIDTH - 4), y: "12" });
-    const names = norms.map((_, layer) => shape("text", { class: "norm-tick", "text-anchor": "middle", x: String(this.x(layer)), y: String(HEIGHT - 5) }, layer === 0 ? "emb" : String(layer)));
+    this.text = shape("text", { class: "norm-label", "text-anchor": "end", x: WIDTH - 4, y: "12" });
+    const names = norms.map((_, layer) => shape("text", { class: "norm-tick", "text-anchor": "middle", x: this.x(layer), y: HEIGHT - 5 }, layer === 0 ? "emb" : String(layer)));
     this.node.replaceChildren(...parts.flat(), ...names, shape("path", { class: "norm-all", d: all }), this.bold, this.text);
     this.node.setAttribute("aria-label", `L2 norm of the hidden state after each layer, up to ${this.most.toFixed(1)}`);
     this.point(labels.length - 1);
@@ -32,7 +33,7 @@ export class Norms {
 
   tick(value) {
     const y = this.y(value);
-    return [shape("line", { class: "norm-grid", x1: String(LEFT), x2: String(WIDTH), y1: String(y), y2: String(y) }), shape("text", { class: "norm-tick", "text-anchor": "end", x: String(LEFT - 6), y: String(y + 4) }, value.toFixed(value < 10 ? 1 : 0))];
+    return [shape("line", { class: "norm-grid", x1: LEFT, x2: WIDTH, y1: y, y2: y }), shape("text", { class: "norm-tick", "text-anchor": "end", x: LEFT - 6, y: y + 4 }, value.toFixed(value < 10 ? 1 : 0))];
   }
 
   path(position) {
@@ -46,11 +47,4 @@ export class Norms {
   y(value) {
     return 8 + (1 - value / this.most) * (HEIGHT - BOTTOM - 10);
   }
-}
-
-function shape(tag, attributes, text) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  if (text !== undefined) node.textContent = text;
-  return node;
 }

@@ -1,5 +1,7 @@
-// One scale for probability everywhere: blue is sure, orange is surprising. Never colour alone:
-// each place also has the number, or a line whose height says the same.
+// One colour scale for probability: blue is likely, orange is surprising. Never colour alone: each
+// place also has the number, or a line whose height shows it.
+
+import { el } from "./dom.js";
 
 const MOST = 10; // bits; rarer than 1 in 1024 looks the same
 
@@ -12,18 +14,11 @@ export function surprise(probability) {
 export function tint(node, probability) {
   node.classList.add("tinted");
   node.style.setProperty("--s", surprise(probability).toFixed(3));
+  return node;
 }
 
 /** The legend of the scale. */
-export function legend(document) {
-  const node = document.createElement("span");
-  node.className = "legend";
-  const marks = [1, 0.5, 0.1, 0.01, 0.001].map((p) => {
-    const mark = document.createElement("span");
-    mark.textContent = p >= 0.01 ? `${100 * p} %` : "0.1 %";
-    tint(mark, p);
-    return mark;
-  });
-  node.append("probability ", ...marks);
-  return node;
+export function legend() {
+  const marks = [1, 0.5, 0.1, 0.01, 0.001].map((p) => tint(el("span", {}, p >= 0.01 ? `${100 * p} %` : "0.1 %"), p));
+  return el("span", { class: "legend" }, "probability ", marks);
 }

@@ -1,5 +1,8 @@
 // The address holds the state: #write?prompt=Once&seed=7. A link shows the same.
 
+/** What translation models show first. */
+export const FIRST_SENTENCE = "a man in a blue shirt is standing on a ladder .";
+
 const listeners = new Set();
 
 /** The room and its settings, as the address has them. */

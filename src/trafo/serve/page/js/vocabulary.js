@@ -1,4 +1,4 @@
-// The bytes of every token, fetched once for each model; the server then speaks in ids.
+// The bytes of every token, fetched once for each model; all else is in ids.
 
 import { get } from "./api.js";
 
@@ -15,7 +15,7 @@ export function vocabularyOf(model, side = "source") {
   return known.get(path);
 }
 
-export class Vocabulary {
+class Vocabulary {
   constructor({ tokens, special, ends }) {
     this.tokens = tokens;
     this.special = new Set(special);
@@ -34,6 +34,11 @@ export class Vocabulary {
   /** For a list or a cell: whitespace made visible, parts of characters as hex. */
   label(id) {
     return visible(this.bytes(id));
+  }
+
+  /** The labels of a sentence's tokens; its end is "(end)". */
+  sentence(ids) {
+    return ids.map((id) => (this.special.has(id) ? "(end)" : this.label(id)));
   }
 
   /** Ids -> what each adds to the text; a character is shown with the token that completes it. */

@@ -1,17 +1,16 @@
-// Look inside: attention of every layer and head over your own text, what each layer would say,
-// and how the hidden states grow.
+// Inside: attention of every layer and head on your own text, the logit lens, and the norms of the
+// hidden states.
 
-import { bytes, post } from "../api.js";
+import { post } from "../api.js";
 import { AttentionView } from "../attention.js";
-import { debounced, el } from "../dom.js";
+import { debounced, el, notice } from "../dom.js";
+import { attentionLayer } from "../heat.js";
 import { Lens } from "../lens.js";
 import { Norms } from "../norms.js";
 import { legend } from "../scale.js";
-import { remember } from "../state.js";
+import { FIRST_SENTENCE, remember } from "../state.js";
 import { vocabularyOf } from "../vocabulary.js";
-import { attentionLayer } from "./translate.js";
 
-const FIRST_SENTENCE = "a man in a blue shirt is standing on a ladder .";
 const FIRST_TEXT = "Once upon a time, there was a little girl named Lily.";
 
 export const make = (root) => new Inside(root);
@@ -30,7 +29,7 @@ class Inside {
     this.attention.node.addEventListener("enlarged", ({ detail }) => remember({ layer: detail.layer, head: detail.head }));
     this.found = el("div", { class: "column figures", hidden: true },
       el("h2", {}, "Attention"), this.kind, this.attention.node, (this.below = el("div", { class: "column figures" },
-      el("h2", {}, "Logit lens"), el("p", { class: "note" }, "The next token that each layer would predict. Bold: the same as the model's final prediction. ", legend(document)), this.lens.node,
+      el("h2", {}, "Logit lens"), el("p", { class: "note" }, "The next token that each layer would predict. Bold: the same as the model's final prediction. ", legend()), this.lens.node,
       el("h2", {}, "Norms of the hidden states"), el("p", { class: "note" }, "Embedding on the left, last layer on the right; a thin line for each token."), this.norms.node,
       (this.encoder = el("div", { class: "column" }, el("h2", {}, "Norms in the encoder"), this.encoderNorms.node)))),
     );
@@ -57,12 +56,11 @@ class Inside {
     this.status.textContent = "Reading…";
     try {
       await (this.card.kind === "translation" ? this.readTranslation(text, signal) : this.read(text, signal));
-      this.problem.hidden = true;
+      notice(this.problem);
     } catch (error) {
       if (error.name === "AbortError") return;
       this.status.textContent = "";
-      this.problem.textContent = `This text could not be read: ${error.message}.`;
-      this.problem.hidden = false;
+      notice(this.problem, `This text could not be read: ${error.message}.`);
     }
   }
 
@@ -76,11 +74,7 @@ class Inside {
     const layers = await post("/inside/layers", { model, ids }, signal);
     this.lens.show(layers, labels, vocabulary);
     this.norms.show(layers.norms, labels);
-    const load = async (layer) => {
-      const { buffer, headers } = await bytes("/inside/attention", { model, ids, layer }, signal);
-      const [heads] = headers.get("X-Shape").split(",").map(Number);
-      return { weights: new Uint16Array(buffer), heads, layers: Number(headers.get("X-Layers")) };
-    };
+    const load = (layer) => attentionLayer("/inside/attention", { model, ids, layer }, signal);
     await this.attention.show({ rows: labels, columns: labels, load, selected: this.attention.chosen ?? this.selected });
     this.status.textContent = `${ids.length} tokens`;
   }
@@ -91,18 +85,17 @@ class Inside {
     const [source, target] = await Promise.all(["source", "target"].map((side) => vocabularyOf(model, side)));
     const found = await post("/inside/translation", { model, sentence }, signal);
     const { ids, text } = found.translations[0];
-    const label = (vocabulary) => (id) => (vocabulary.special.has(id) ? "(end)" : vocabulary.label(id));
-    const [sources, targets] = [found.source.map(label(source)), ids.map(label(target))];
+    const [sources, targets] = [source.sentence(found.source), target.sentence(ids)];
     const kind = this.kind.value;
     this.found.hidden = false;
-    const load = (layer) => attentionLayer(model, sentence, ids, kind, layer, signal);
+    const load = (layer) => attentionLayer("/inside/translation/attention", { model, sentence, target: ids, kind, layer }, signal);
     const rows = kind === "encoder" ? sources : targets;
     await this.attention.show({ rows, columns: kind === "decoder" ? rows : sources, load, selected: this.attention.chosen ?? this.selected });
     await this.readLayers(sentence, ids, sources, target, signal);
     this.status.textContent = `${sources.length} tokens → ${targets.length} tokens: ${text}`;
   }
 
-  /** The decoder's lens and norms; a column stands after the token that the decoder has read. */
+  /** The decoder's logit lens and norms; each column is labelled by the last token it has read. */
   async readLayers(sentence, ids, sources, target, signal) {
     const layers = await post("/inside/translation/layers", { model: this.model, sentence, target: ids }, signal).catch((error) => {
       if (error.status !== 400) throw error; // a recurrent model has no layers

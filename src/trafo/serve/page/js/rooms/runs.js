@@ -1,9 +1,9 @@
-// Runs: curves of all runs; those that still train move. Compare by step, tokens or time; see what
-// each wrote as it learned.
+// Runs: curves of all runs, live while they train. Compare by step, tokens or time, and read their
+// samples.
 
 import { get } from "../api.js";
 import { Chart, lineStyle } from "../chart.js";
-import { el, fill, number } from "../dom.js";
+import { el, fill, number, shape } from "../dom.js";
 import { remember } from "../state.js";
 
 const POLL = 2000; // milliseconds
@@ -129,14 +129,8 @@ class Runs {
     const [train, validation] = [newest(["train"]), newest(["validation", "final"])];
     const box = el("input", { type: "checkbox", checked: this.wanted.has(name), "aria-label": `show ${name}`, "data-run": name, onchange: () => this.toggle(name, box.checked) });
     const style = lineStyle(run.index);
-    const swatch = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    swatch.setAttribute("class", "swatch");
-    swatch.setAttribute("viewBox", "0 0 30 8");
-    const stroke = document.createElementNS("http://www.w3.org/2000/svg", "path");
-    stroke.setAttribute("d", "M0 4H30");
-    stroke.setAttribute("class", `curve ${style.class}`);
-    if (style.dash) stroke.setAttribute("stroke-dasharray", style.dash);
-    swatch.append(stroke);
+    const swatch = shape("svg", { class: "swatch", viewBox: "0 0 30 8" });
+    swatch.append(shape("path", { d: "M0 4H30", class: `curve ${style.class}`, "stroke-dasharray": style.dash }));
     const cell = (value, digits) => el("td", { class: "figure" }, value === undefined || value === null ? "–" : number(value, digits));
     const cells = [cell(train?.step, 0), cell(train?.loss, 3), cell(validation?.loss, 3), cell(validation?.bits_per_byte, 3), cell(train?.tokens_per_second, 0), cell(train?.seconds === undefined ? null : train.seconds / 60, 1)];
     return el("tr", {}, el("td", {}, box), el("td", {}, el("label", {}, swatch, " ", name)), cells, el("td", { class: training ? "live" : "dim" }, training ? "● training" : ""));

@@ -1,7 +1,7 @@
 // Tokens: text becomes tokens as you type. Press one to see the merges that made it.
 
 import { post } from "../api.js";
-import { arrows, debounced, el, fill, number } from "../dom.js";
+import { arrows, debounced, el, fill, notice, number } from "../dom.js";
 import { Merges } from "../merges.js";
 import { remember } from "../state.js";
 import { hex, vocabularyOf } from "../vocabulary.js";
@@ -46,12 +46,11 @@ class Tokens {
     try {
       const panels = await Promise.all(models.map((model) => this.panel(model, text, asking.signal)));
       if (asking.signal.aborted) return;
-      this.problem.hidden = true;
+      notice(this.problem);
       fill(this.panels, panels);
     } catch (error) {
       if (error.name === "AbortError") return;
-      this.problem.textContent = `The text could not be encoded: ${error.message}.`;
-      this.problem.hidden = false;
+      notice(this.problem, `The text could not be encoded: ${error.message}.`);
     }
   }
 
@@ -59,7 +58,7 @@ class Tokens {
     const vocabulary = await vocabularyOf(model);
     const { ids } = await post("/inside/tokens", { model, text }, signal);
     const size = new TextEncoder().encode(text).length;
-    const facts = `${number(ids.length)} tokens · ${number([...text].length)} characters · ${number(size)} bytes · ${ids.length ? (size / ids.length).toFixed(2) : "–"} bytes a token`;
+    const facts = `${number(ids.length)} tokens · ${number([...text].length)} characters · ${number(size)} bytes · ${ids.length ? (size / ids.length).toFixed(2) : "–"} bytes per token`;
     const chips = el("div", { class: "chips", role: "group", "aria-label": "Tokens" }, ids.map((id, index) => this.chip(id, index, vocabulary, model)));
     arrows(chips, "button");
     return el("section", { class: "column", "aria-label": `Tokens of ${model}` }, el("h2", {}, model, " ", el("span", { class: "note", "data-facts": "" }, facts)), ids.length ? chips : el("p", { class: "dim" }, "Type something."));

@@ -1,24 +1,15 @@
 // Translate: a sentence in, its translation out, where each word comes from, and the beam search.
 
-import { bytes, post } from "../api.js";
+import { post } from "../api.js";
 import { Alignment } from "../alignment.js";
 import { Beam } from "../beam.js";
-import { debounced, el, fill } from "../dom.js";
-import { weight } from "../heat.js";
+import { debounced, el, fill, notice } from "../dom.js";
+import { attentionLayer, weight } from "../heat.js";
 import { legend } from "../scale.js";
-import { remember } from "../state.js";
+import { FIRST_SENTENCE, remember } from "../state.js";
 import { vocabularyOf } from "../vocabulary.js";
 
-const FIRST_SENTENCE = "a man in a blue shirt is standing on a ladder .";
-
 export const make = (root) => new Translate(root);
-
-/** A layer of a translation model's attention. */
-export async function attentionLayer(model, sentence, target, kind, layer, signal) {
-  const { buffer, headers } = await bytes("/inside/translation/attention", { model, sentence, target, kind, layer }, signal);
-  const [heads, rows, columns] = headers.get("X-Shape").split(",").map(Number);
-  return { weights: new Uint16Array(buffer), heads, rows, columns, layers: Number(headers.get("X-Layers")) };
-}
 
 class Translate {
   constructor(root) {
@@ -33,7 +24,7 @@ class Translate {
     this.tree = new Beam();
     this.found = el("div", { class: "column figures", hidden: true },
       el("h2", {}, "Cross-attention"), el("p", { class: "note" }, "The mean over all layers and heads. The view Inside shows each head."), this.alignment.node,
-      el("h2", {}, "Beam search"), el("p", { class: "note" }, "One column per step, the most probable hypothesis first. The numbers are the probability of the token and the log-probability of the hypothesis. ", legend(document)), this.tree.node,
+      el("h2", {}, "Beam search"), el("p", { class: "note" }, "One column per step, the most probable hypothesis first. The numbers are the probability of the token and the log-probability of the hypothesis. ", legend()), this.tree.node,
     );
     root.append(
       el("div", { class: "column" },
@@ -66,13 +57,12 @@ class Translate {
     this.status.textContent = "Translating…";
     try {
       await this.show(await post("/inside/translation", { model: this.model, sentence, beam }, signal), sentence, signal);
-      this.problem.hidden = true;
+      notice(this.problem);
       this.status.textContent = "";
     } catch (error) {
       if (error.name === "AbortError") return;
       this.status.textContent = "";
-      this.problem.textContent = `The translation failed: ${error.message}.`;
-      this.problem.hidden = false;
+      notice(this.problem, `The translation failed: ${error.message}.`);
     }
   }
 
@@ -83,10 +73,11 @@ class Translate {
     fill(this.others, found.translations.map(({ text, score }) => el("li", {}, `${text} `, el("span", { class: "figure" }, score.toFixed(3)))));
     this.found.hidden = false;
     this.tree.show(found, target);
-    const layers = [await attentionLayer(this.model, sentence, best.ids, "cross", 0, signal)];
-    for (let layer = 1; layer < layers[0].layers; layer++) layers.push(await attentionLayer(this.model, sentence, best.ids, "cross", layer, signal));
-    const label = (vocabulary) => (id) => (vocabulary.special.has(id) ? "(end)" : vocabulary.label(id));
-    this.alignment.show(found.source.map(label(source)), best.ids.map(label(target)), mean(layers));
+    const body = { model: this.model, sentence, target: best.ids, kind: "cross" };
+    const load = (layer) => attentionLayer("/inside/translation/attention", { ...body, layer }, signal);
+    const layers = [await load(0)];
+    while (layers.length < layers[0].layers) layers.push(await load(layers.length));
+    this.alignment.show(source.sentence(found.source), target.sentence(best.ids), mean(layers));
   }
 }
 

@@ -1,20 +1,18 @@
-// Write: a prompt, and the model goes on. Every token is coloured by its probability; press one to
-// see what else could have come, choose it, and the model goes on from there.
+// Write: the model continues a prompt. Every token is coloured by its probability; press one to see
+// its alternatives, choose one, and the model continues from there.
 
 import { bytes, events, placeOf, post, Refused } from "../api.js";
-import { Branches } from "../branches.js";
+import { Branches, BranchList } from "../branches.js";
 import { Distribution } from "../distribution.js";
-import { debounced, el, number } from "../dom.js";
+import { debounced, el, notice, number } from "../dom.js";
 import { legend } from "../scale.js";
 import { Sliders } from "../sliders.js";
 import { packIds, remember, unpackIds } from "../state.js";
 import { TokenText } from "../token_text.js";
-import { Tree } from "../tree.js";
 import { vocabularyOf } from "../vocabulary.js";
-import { seen } from "../window.js";
 
 const FIRST_PROMPT = "Once upon a time";
-const WAIT = 1000; // milliseconds without a token, after which the place in the queue is asked for
+const WAIT = 1000; // milliseconds between requests for the place in the queue
 
 export const make = (root) => new Write(root);
 
@@ -23,7 +21,7 @@ class Write {
     this.sliders = new Sliders(() => this.settingsChanged());
     this.distribution = new Distribution((id) => this.choose(id));
     this.text = new TokenText((index) => this.look(index), () => this.look(null));
-    this.tree = new Tree((node) => this.follow(node));
+    this.tree = new BranchList((node) => this.follow(node));
     this.saveSettings = debounced(300, () => remember({ ...this.sliders.toAddress(), seed: this.seed.value, n: this.length.value }));
     this.askLogits = debounced(60, () => this.loadDistribution());
     this.build(root);
@@ -44,7 +42,7 @@ class Write {
     const fields = el("div", { class: "row" }, el("label", {}, "seed ", this.seed), el("label", {}, "tokens ", this.length), this.go, this.stop, this.more);
     root.append(
       el("div", { class: "pages" },
-        el("div", { class: "column" }, el("label", { for: "prompt" }, "Prompt"), this.prompt, fields, this.problem, this.text.node, this.status, el("p", { class: "note" }, legend(document)), this.tree.node),
+        el("div", { class: "column" }, el("label", { for: "prompt" }, "Prompt"), this.prompt, fields, this.problem, this.text.node, this.status, el("p", { class: "note" }, legend()), this.tree.node),
         el("aside", { class: "column side", "aria-label": "The next token" }, this.distribution.node, this.sliders.node),
       ),
     );
@@ -63,7 +61,7 @@ class Write {
     await this.restore(params);
   }
 
-  /** The very text of a link: its ids are in the address. */
+  /** The text of a link: its ids are in the address. */
   async restore(params) {
     const ids = unpackIds(params.get("text"));
     const isKnown = ids.length > 0 && ids.every((id) => id < this.vocabulary.size);
@@ -79,10 +77,10 @@ class Write {
     this.look(null);
   }
 
-  /** Start anew from the prompt. */
+  /** Start again from the prompt. */
   async write() {
     this.stopWriting();
-    this.hideProblem();
+    notice(this.problem);
     try {
       const { tokens } = await post("/tokenize", { model: this.model, prompt: this.prompt.value });
       const ids = tokens.length ? tokens : [...this.vocabulary.ends].slice(0, 1);
@@ -105,7 +103,7 @@ class Write {
   /** Sample from the end of the path on. */
   async generate() {
     this.stopWriting();
-    this.hideProblem();
+    notice(this.problem);
     const writing = new AbortController();
     this.writing = writing;
     this.look(null);
@@ -140,7 +138,7 @@ class Write {
     this.finished();
   }
 
-  /** Others are first: say how many. */
+  /** Show the place in the queue. */
   async sayPlace(id) {
     const writing = this.writing;
     const place = await placeOf(id).catch(() => null);
@@ -197,7 +195,7 @@ class Write {
     }
   }
 
-  /** An alternative was chosen: take it and go on from there. */
+  /** Continue from the chosen alternative. */
   choose(id) {
     if (this.vocabulary.ends.has(id)) return;
     const probability = this.distribution.before[id];
@@ -207,7 +205,7 @@ class Write {
     this.generate();
   }
 
-  /** Back to another branch. */
+  /** Show another branch. */
   follow(node) {
     this.stopWriting();
     this.branches.follow(node);
@@ -231,11 +229,13 @@ class Write {
 
   showProblem(error) {
     const wait = error.retryAfter ? ` Try again in ${error.retryAfter} s.` : "";
-    this.problem.textContent = `Generation failed: ${error.message}.${wait}`;
-    this.problem.hidden = false;
+    notice(this.problem, `Generation failed: ${error.message}.${wait}`);
   }
+}
 
-  hideProblem() {
-    this.problem.hidden = true;
-  }
+/** What the model sees of a text: the newest ids, from where generate/window.py has them begin. */
+function seen(ids, context) {
+  const kept = Math.max(1, Math.floor(context / 2));
+  const step = context + 1 - kept;
+  return ids.slice(Math.ceil(Math.max(0, ids.length - context) / step) * step);
 }

@@ -1,4 +1,4 @@
-"""What all endpoints share: the service's parts, a body that is checked, prompts as ids."""
+"""What all endpoints share: models and settings, validated bodies, prompts as ids."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from starlette.requests import Request as HttpRequest
 
-from trafo.errors import TrafoError
 from trafo.generate.complete import encode_prompt
 from trafo.generate.config import GenerationConfig
 from trafo.generate.decode import check_prompt
 from trafo.runtime.short_thread import in_short_thread_async
 from trafo.serve.config import ServeConfig
-from trafo.serve.errors import ApiError, from_trafo, from_validation
+from trafo.serve.errors import ApiError, from_validation, invalid, queue_full, refusing
 from trafo.serve.metrics import Metrics
 from trafo.serve.models import LanguageModel, Models
 from trafo.serve.protocol import Body, TextsOrIds
@@ -36,17 +35,16 @@ class Service:
     num_jobs: int = 0
 
     async def compute(self, job: Callable[[], _Result]) -> _Result:
-        """Run a computation beside the engines, one at a time; the queue has a bound, too."""
+        """Run a computation outside the engines, one at a time; this queue is bounded, too."""
         if self.num_jobs >= self.config.max_queue:
-            what = "too many requests are waiting; try again later"
-            raise ApiError(429, what, code="queue_full", retry_after=1)
+            raise queue_full()
         self.num_jobs += 1
         try:
             await self.one_at_a_time.acquire()
         except asyncio.CancelledError:
             self.num_jobs -= 1
             raise
-        # A thread cannot be stopped: whoever gives up waiting leaves it its place until it ends.
+        # A thread cannot be stopped: it keeps its place until it ends, even if the client is gone.
         running = asyncio.ensure_future(in_short_thread_async(job))
         running.add_done_callback(self._end_job)
         return await asyncio.shield(running)
@@ -55,7 +53,7 @@ class Service:
         self.num_jobs -= 1
         self.one_at_a_time.release()
         if not done.cancelled():
-            done.exception()  # seen, even if nobody waits for it any more
+            done.exception()  # marks it as retrieved, or asyncio would log it
 
 
 def service_of(http: HttpRequest) -> Service:
@@ -65,7 +63,7 @@ def service_of(http: HttpRequest) -> Service:
 
 
 async def read_body(http: HttpRequest, kind: type[_Body]) -> _Body:
-    """The body, checked."""
+    """The validated body."""
     try:
         return kind.model_validate_json(await http.body())
     except ValidationError as error:
@@ -77,7 +75,7 @@ def prompts_of(given: TextsOrIds, name: str) -> list[str | list[int]]:
     if isinstance(given, str):
         return [given]
     if not given:
-        raise ApiError(400, f"{name} is an empty list", param=name, code="invalid_value")
+        raise invalid(f"{name} is an empty list", name)
     if isinstance(given[0], int):
         return [given]
     return list(given)
@@ -86,15 +84,13 @@ def prompts_of(given: TextsOrIds, name: str) -> list[str | list[int]]:
 def prompt_ids(
     service: Service, served: LanguageModel, prompt: str | list[int], name: str
 ) -> list[int]:
-    """The ids of a prompt; refused if there are too many, or some that the model does not know."""
+    """The ids of a prompt; refused if too many, or outside the vocabulary."""
     model, tokenizer = served.bundle.model, served.bundle.tokenizer
-    try:
-        ids = prompt
+    ids = prompt
+    with refusing(name):
         if isinstance(ids, str):
             ids = encode_prompt(tokenizer, ids, GenerationConfig())
         check_prompt(model, ids)
-    except TrafoError as error:
-        raise from_trafo(error, name) from None
     return fitting(service, served, ids, name)
 
 
