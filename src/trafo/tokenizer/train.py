@@ -32,8 +32,9 @@ from trafo.tokenizer.counting.store import CountStore
 from trafo.tokenizer.formats.spec import MAX_ID, TokenizerSpec
 from trafo.tokenizer.kernels.arrays import NUM_BYTES
 from trafo.tokenizer.kernels.utf8 import first_invalid
-from trafo.tokenizer.merging.merger import Merge, Merger
-from trafo.tokenizer.merging.rounds import Partitions, merge_in_rounds, merging_memory
+from trafo.tokenizer.merging.known_merges import Merge, Partitions
+from trafo.tokenizer.merging.merger import Merger
+from trafo.tokenizer.merging.rounds import merge_in_rounds, merging_memory
 from trafo.tokenizer.patterns import pattern_regex
 from trafo.tokenizer.reading.chunks import CHUNK_SIZE, Chunker
 from trafo.tokenizer.reading.inputs import Inputs, Paths, open_inputs

@@ -16,8 +16,8 @@ from trafo.tokenizer.kernels.bpe import (
     NO_ID,
     SCRATCH_PER_BYTE,
     SHORT,
+    encode_each,
     encode_long,
-    fill_merge_table,
 )
 from trafo.tokenizer.kernels.encode import (
     CACHE_FULL,
@@ -33,7 +33,7 @@ from trafo.tokenizer.kernels.encode import (
     encode_words,
     enter_words,
 )
-from trafo.tokenizer.kernels.pair_table import PairTable, new_pair_table
+from trafo.tokenizer.kernels.pair_table import PairTable, fill_pair_table, new_pair_table
 from trafo.tokenizer.kernels.scan import OFFSET_MASK
 from trafo.tokenizer.kernels.unicode_classes import character_classes
 from trafo.tokenizer.kernels.word_table import WordTable, new_batch, new_table
@@ -45,6 +45,7 @@ _CACHE_ARENA = 1 << 20
 _LONG_IDS = 1 << 20
 _WORDS_AT_ONCE = 1 << 14
 _SHOWN = 60  # bytes of a word in an error
+_HALF = np.uint64(32)
 
 BUFFER = 1 << 13  # bytes of text whose ids fit into an encoder's own buffer
 
@@ -74,11 +75,21 @@ class Merges:
     ) -> "Merges":
         """From the id of each byte and the merges as (left id, right id, merged id), in order."""
         table = new_pair_table(len(merges))
-        fill_merge_table(table, np.array(merges, np.uint64).reshape(-1, 3))
+        left, right, merged = np.array(merges, np.uint64).reshape(-1, 3).T
+        ranks = np.arange(len(merges), dtype=np.uint64)
+        fill_pair_table(table, left << _HALF | right, ranks << _HALF | merged)
         ids_of_bytes = np.full(256, NO_ID, np.uint32)
         for byte, token_id in byte_ids.items():
             ids_of_bytes[byte] = token_id
         return cls(table, ids_of_bytes, whole_words)
+
+    def encode_each(self, text: Bytes, ends: Ends) -> tuple[Ids, Ends]:
+        """The ids that BPE makes of each word, end to end, and where each word ends in them."""
+        ids, id_ends = np.empty(len(text), np.uint32), np.empty(len(ends), np.int64)
+        longest = int(np.diff(ends, prepend=0).max(initial=SHORT))
+        scratch = np.empty(SCRATCH_PER_BYTE * longest, np.int64)
+        total = encode_each(text, ends, self.byte_ids, self.table, ids, id_ends, scratch)
+        return ids[:total], id_ends
 
 
 class Encoder:

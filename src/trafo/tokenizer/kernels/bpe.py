@@ -8,7 +8,7 @@ that the work grows with n log n.
 import numpy as np
 
 from trafo.runtime.kernels import kernel, subkernel
-from trafo.tokenizer.kernels.arrays import Bytes, Ids, Int64s, Uint64s
+from trafo.tokenizer.kernels.arrays import Bytes, Ends, Ids, Int64s, Uint64s
 from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable, pair_key, pair_slot
 
 NO_ID = np.uint32(0xFFFFFFFF)  # of a byte that the vocabulary lacks
@@ -17,18 +17,6 @@ SCRATCH_PER_BYTE = 6  # int64 that `encode_long` needs for each byte: three, and
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
-_ONE = np.uint64(1)
-
-
-@kernel
-def fill_merge_table(table: PairTable, merges: Uint64s) -> None:
-    """Enter merges (rows of left id, right id, merged id); of two equal pairs the first counts."""
-    for rank in range(merges.shape[0]):
-        key = pair_key(merges[rank, 0], merges[rank, 1])
-        slot = pair_slot(table, key)
-        if table[slot + 1] == NO_VALUE:
-            table[slot] = key
-            table[slot + 1] = np.uint64(rank) << _HALF | merges[rank, 2]
 
 
 @subkernel
@@ -172,3 +160,28 @@ def encode_long(
         count += 1
         at = after[at]
     return count
+
+
+@kernel
+def encode_each(
+    text: Bytes,
+    ends: Ends,
+    byte_ids: Ids,
+    table: PairTable,
+    ids: Ids,
+    id_ends: Ends,
+    scratch: Int64s,
+) -> int:
+    """Write the ids of all words end to end; returns how many."""
+    start = total = np.int64(0)
+    for word in range(ends.size):
+        length = ends[word] - start
+        room = ids[total:]
+        if length <= SHORT:
+            merges = scratch[:SHORT].view(np.uint64)
+            total += encode_short(text, start, length, byte_ids, table, room, merges)
+        else:
+            total += encode_long(text, start, length, byte_ids, table, room, scratch)
+        id_ends[word] = total
+        start = ends[word]
+    return total

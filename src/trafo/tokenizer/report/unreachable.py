@@ -20,8 +20,7 @@ import numpy as np
 
 from trafo.tokenizer.encoding.encoder import Merges
 from trafo.tokenizer.formats.spec import TokenizerSpec
-from trafo.tokenizer.kernels.bpe import NO_ID, SCRATCH_PER_BYTE, SHORT
-from trafo.tokenizer.kernels.known_merges import symbols_of_words
+from trafo.tokenizer.kernels.bpe import NO_ID
 from trafo.tokenizer.patterns import compile_pattern, split_words
 
 # The end of a character, whole characters (the syntax of RFC 3629), the beginning of one.
@@ -88,12 +87,7 @@ def _made_by_merges(tokens: list[bytes], merges: Merges) -> set[bytes]:
     tokens = [token for token in tokens if known.issuperset(token)]
     text = np.frombuffer(b"".join(tokens), np.uint8)
     ends = np.cumsum([len(token) for token in tokens], dtype=np.int64)
-    symbols = np.empty(len(text), np.uint32)
-    symbol_ends = np.empty(len(tokens), np.int64)
-    longest = max(map(len, tokens), default=0)
-    scratch = np.empty(SCRATCH_PER_BYTE * max(SHORT, longest), np.int64)
-    symbols_of_words(text, ends, merges.byte_ids, merges.table, symbols, symbol_ends, scratch)
-    numbers = np.diff(symbol_ends, prepend=0).tolist()
+    numbers = np.diff(merges.encode_each(text, ends)[1], prepend=0).tolist()
     return {token for token, number in zip(tokens, numbers, strict=True) if number == 1}
 
 
