@@ -170,5 +170,5 @@ def test_large_tables_take_time_in_proportion() -> None:
 def test_a_key_that_comes_twice_at_the_end_of_a_large_file(tmp_path: Path) -> None:
     pairs = ", ".join(f'"x{number}": {number}' for number in range(100_000))
     (tmp_path / "vocab.json").write_text(f'{{{pairs}, "x99999": 0}}')
-    with pytest.raises(FormatError, match="'x99999' comes twice"):
+    with pytest.raises(FormatError, match="'x99999' is given twice"):
         json_files.read_json(tmp_path / "vocab.json")

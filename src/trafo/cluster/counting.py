@@ -24,7 +24,6 @@ from trafo.tokenizer.reading.chunks import Chunker
 from trafo.tokenizer.reading.inputs import Inputs
 from trafo.tokenizer.reading.pieces import Piece, chunks_of, plan_pieces
 from trafo.tokenizer.train import CountElsewhere
-from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import SpecialFinder
 
 SMALLEST_PIECE, LARGEST_PIECE = 4 << 20, 256 << 20  # bytes
@@ -120,11 +119,11 @@ class RayCounter:
 def count_piece(shared: Shared[CountingJob], piece: Piece) -> tuple[Any, ...]:
     """A task: the bytes of text in a piece, and its words in groups of partitions."""
     job, chunker = shared.made(_with_chunker)
-    counter = WordCounter(Scanner(job.pattern))
+    counter = WordCounter(job.pattern)
     num_bytes = 0
     for planned in chunks_of(piece, chunker):
         chunk = chunker.read(planned)
-        counter.count(chunk.data, 0, len(chunk.data), chunk.specials)
+        counter.count(chunk.data, chunk.specials)
         num_bytes += len(chunk.data)
     groups = [_as_arrays(counter.export(i, job.num_groups)) for i in range(job.num_groups)]
     return num_bytes, *groups
@@ -136,7 +135,7 @@ def add_up(shared: Shared[int], group: int, *pieces: Arrays) -> tuple[Arrays, ..
     With the number of groups g, group i has the partitions i, i + g, i + 2g, ...
     """
     num_groups = shared.made(int)
-    total = WordCounter(Scanner("none"), num_words=max(len(counts) for _, _, counts in pieces))
+    total = WordCounter("none", num_words=max(len(counts) for _, _, counts in pieces))
     for piece in pieces:
         total.add(_as_counts(piece))
     partitions = range(group, NUM_PARTITIONS, num_groups)
@@ -159,5 +158,5 @@ def _as_counts(arrays: Arrays) -> WordCounts:
 
 
 def _nothing() -> Iterator[WordCounts]:
-    empty = WordCounter(Scanner("none"))
+    empty = WordCounter("none")
     return (empty.export(i, NUM_PARTITIONS) for i in range(NUM_PARTITIONS))

@@ -44,7 +44,7 @@ class Tokenizer:
 
     Special tokens that the vocabulary lacks are appended to it. What happens to special tokens
     inside a text is the caller's choice, by the argument `special`: `allow` encodes them as their
-    ids, `ignore` as ordinary text (for text from strangers), `refuse` raises InputError.
+    ids, `ignore` as ordinary text (for untrusted text), `refuse` raises InputError.
     """
 
     def __init__(

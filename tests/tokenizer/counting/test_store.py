@@ -15,7 +15,6 @@ from trafo.tokenizer.counting.counter import WordCounter, WordCounts
 from trafo.tokenizer.counting.store import NUM_PARTITIONS, CountStore
 from trafo.tokenizer.reading.chunks import START, Position
 from trafo.tokenizer.train import train_bpe
-from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import NO_SPECIALS
 
 KEY = {"inputs": [("a.txt", 1, 2)], "pattern": "x"}
@@ -27,10 +26,10 @@ def words(seed: int, number: int = 3000) -> list[str]:
 
 
 def counter_of(*texts: list[str]) -> WordCounter:
-    counter = WordCounter(Scanner("whitespace"))
+    counter = WordCounter("whitespace")
     for text in texts:
         data = np.frombuffer(" ".join(text).encode(), np.uint8)
-        counter.count(data, 0, len(data), NO_SPECIALS)
+        counter.count(data, NO_SPECIALS)
     return counter
 
 

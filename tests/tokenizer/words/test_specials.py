@@ -79,7 +79,6 @@ def test_many_different_tokens() -> None:
 
 
 def test_without_tokens_nothing_is_found() -> None:
-    assert not SpecialFinder([])
     assert find([], "<|endoftext|>") == []
 
 

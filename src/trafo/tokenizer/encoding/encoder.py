@@ -136,18 +136,16 @@ class Encoder:
             count = encode_gpt2(data, start, stop, specials, out, handles, True)
         return int(count)
 
-    def encode_chunk(
-        self, data: Bytes, start: int, stop: int, specials: Specials, document_end: int = int(NO_ID)
-    ) -> Ids:
-        """The ids of data[start:stop], in a buffer that the next call overwrites.
+    def encode_chunk(self, data: Bytes, specials: Specials, document_end: int = int(NO_ID)) -> Ids:
+        """The ids of a chunk, in a buffer that the next call overwrites.
 
         `document_end` is the id to write at the end of each document; NO_ID for none.
         """
         self._arrays["special_ids"][-1] = document_end
-        needed = stop - start + len(specials) + SLACK
+        needed = len(data) + len(specials) + SLACK
         if len(self._room) < needed:
             self._room = np.empty(needed + needed // 4, np.uint32)
-        return self._room[: self.encode(data, start, stop, specials, self._room)]
+        return self._room[: self.encode(data, 0, len(data), specials, self._room)]
 
     def places_of_specials(self) -> Int64s:
         """How many ids are before each special token of the text encoded last."""

@@ -60,9 +60,8 @@ def save_folder(
     write_json(folder / "trafo.json", about, indent=2)
 
 
-def load_folder(folder: str | Path) -> TokenizerSpec:
+def load_folder(folder: Path) -> TokenizerSpec:
     """Read trafo's folder and check that it is what was written."""
-    folder = Path(folder)
     about = _read_about(folder)
     specials = about["special_tokens"]
     for special, i in specials.items():
@@ -71,16 +70,16 @@ def load_folder(folder: str | Path) -> TokenizerSpec:
     spec = replace(spec, whole_words=about["whole_words"])
     if content_hash(spec) != about["content_hash"]:
         raise FormatError(
-            "a file was changed or damaged: the content does not fit the hash in trafo.json",
+            "a file was changed or damaged: the content does not match the hash in trafo.json",
             where=str(folder),
             hint="save the tokenizer again, or delete trafo.json to read the files as they are",
         )
     return spec
 
 
-def load_training_facts(folder: str | Path) -> dict[str, Any]:
+def load_training_facts(folder: Path) -> dict[str, Any]:
     """What `save_folder` was given as `training`."""
-    return dict(_read_about(Path(folder))["training"])
+    return dict(_read_about(folder)["training"])
 
 
 def detect_format(path: str | Path) -> Format:
@@ -148,7 +147,7 @@ def _read_about(folder: Path) -> dict[str, Any]:
         raise FormatError("does not describe a tokenizer", where=str(path))
     if version > _VERSION:
         raise FormatError(
-            f"is of version {version}, this trafo reads up to {_VERSION}",
+            f"has version {version}, but this trafo reads only up to {_VERSION}",
             where=str(path),
             hint="update trafo",
         )

@@ -22,7 +22,6 @@ from trafo.tokenizer.reading.files import read_range
 from trafo.tokenizer.reading.inputs import InputFile, Inputs
 from trafo.tokenizer.reading.validity import refuse_invalid, valid_records, valid_text
 from trafo.tokenizer.words.cutter import Cutter, whole_characters
-from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import SpecialFinder
 
 CHUNK_SIZE = 4 << 20  # bytes
@@ -87,7 +86,7 @@ class Chunker:
     ) -> None:
         self.inputs = inputs
         self.end = Position(len(inputs.files))  # where nothing is left to read
-        self._cutter = Cutter(Scanner(pattern), finder)
+        self._cutter = Cutter(pattern, finder)
         self.finder = finder
         self._chunk_size = chunk_size
         self._max_memory = max_memory  # None: what the machine has

@@ -128,7 +128,7 @@ class ChunkEncoder:
             data, specials = chunk.data, chunk.specials
             if self._refuse:
                 self._refuse_specials(specials, plan)
-            ids = encoder.encode_chunk(data, 0, len(data), specials, self._document_end_id)
+            ids = encoder.encode_chunk(data, specials, self._document_end_id)
             ends = self._document_ends(specials, encoder.places_of_specials())
             ids = ids.astype(self._dtype)
             return Encoded(ids, ends, len(data), plan.next, plan.disk_bytes)

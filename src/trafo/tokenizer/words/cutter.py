@@ -33,8 +33,8 @@ _RECENT_WORDS = 8  # of which one is not white space: runs of that are at most t
 class Cutter:
     """Finds safe places for one pattern and one set of special tokens."""
 
-    def __init__(self, scanner: Scanner, finder: SpecialFinder) -> None:
-        self._scanner = scanner
+    def __init__(self, pattern: str, finder: SpecialFinder) -> None:
+        self._scanner = Scanner(pattern)
         self._finder = finder
 
     def last_certain_place(self, window: bytes) -> int | None:
@@ -89,7 +89,7 @@ class Cutter:
 
     def _before_last_words(self, data: Bytes, start: int, stop: int) -> int:
         stop = whole_characters(data, start, stop)
-        if first_invalid(data, start, stop) >= 0:  # the scanner takes only valid UTF-8
+        if first_invalid(data[start:stop]) >= 0:  # the scanner takes only valid UTF-8
             return start
         recent = [start]  # where the last words end
         for _, ends in self._scanner.words(data, start, stop, NO_SPECIALS):

@@ -31,7 +31,7 @@ _WORDS_AT_ONCE = 1 << 14
 
 
 class Scanner:
-    """Specials text into words by a named pattern or a regular expression. One for each thread."""
+    """Splits text into words by a named pattern or a regular expression. One for each thread."""
 
     def __init__(self, pattern: str) -> None:
         self._number = SCANNERS.get(pattern)
