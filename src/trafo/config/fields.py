@@ -46,7 +46,7 @@ def fields_table(cls: type) -> list[Setting]:
 
 @cache
 def _settings(cls: type) -> tuple[Setting, ...]:
-    """Made once: their help is read from the source, which takes longer than all else."""
+    """Made once: reading the help from the source takes longer than everything else."""
     return tuple(_walk(cls, REQUIRED, prefix=""))
 
 

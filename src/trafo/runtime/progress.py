@@ -3,9 +3,9 @@
     with progress("reading", total=size, unit="MB", scale=1e6) as bar:
         bar.advance(len(chunk))
 
-On a terminal or in a notebook a live bar: description, completed and total, rate, time left; what
-does not fit on the terminal's line is left out from its end. When piped, a plain line every few
-seconds and one at the end; nothing for short jobs.
+On a terminal or in a notebook it is a live bar: description, completed and total, rate, time left,
+cut at the end to fit the terminal's width. When piped, it is a plain line every few seconds and one
+at the end; nothing for short jobs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from trafo.runtime import console
 from trafo.runtime.sizes import format_duration, format_rate
@@ -109,10 +109,10 @@ class Bar:
         return f"{value:,.0f}" if self.scale == 1 else f"{value / self.scale:,.1f}"
 
 
-class Display(Protocol):
-    """Where a bar is shown."""
+class Display:
+    """Where a bar is shown; this one shows nothing."""
 
-    interval: float
+    interval = float("inf")
     """seconds between two updates"""
 
     def update(self, bar: Bar) -> None:
@@ -121,20 +121,11 @@ class Display(Protocol):
     def finish(self, bar: Bar) -> None:
         """Show it for the last time."""
 
-
-class Nowhere:
-    """Shows nothing."""
-
-    interval = float("inf")
-
-    def update(self, bar: Bar) -> None:
-        """Nothing."""
-
-    def finish(self, bar: Bar) -> None:
-        """Nothing."""
+    def close(self) -> None:
+        """Give the terminal back, also after an error."""
 
 
-class PlainLines:
+class PlainLines(Display):
     """One line at a time, for logs and pipes."""
 
     interval = SECONDS_BETWEEN_LINES
@@ -149,7 +140,7 @@ class PlainLines:
             console.say(f"{bar.description}: {bar.status()}, {format_duration(bar.elapsed)}")
 
 
-class LiveBar:
+class LiveBar(Display):
     """A bar that redraws itself in place, for terminals."""
 
     interval = SECONDS_BETWEEN_FRAMES
@@ -185,14 +176,13 @@ class LiveBar:
         """Redraw for the last time; a job of unknown length turns out to be complete."""
         bar.total = bar.completed if bar.total is None else bar.total
         self.update(bar)
-        self.close()
 
     def close(self) -> None:
         """Give the terminal back; the last frame stays."""
         self._progress.stop()
 
 
-class NotebookBar:
+class NotebookBar(Display):
     """A bar in the output of a notebook's cell, redrawn in place; needs no widgets."""
 
     interval = SECONDS_BETWEEN_FRAMES
@@ -238,14 +228,12 @@ def progress(
         yield bar
         display.finish(bar)
     finally:
-        # After an error the half-full bar stays where it is, and the cursor comes back.
-        if isinstance(display, LiveBar):
-            display.close()
+        display.close()
 
 
 def _choose_display(description: str, total: float | None) -> Display:
     if _quiet:
-        return Nowhere()
+        return Display()
     stderr = console.messages()
     if stderr.is_terminal and not stderr.is_dumb_terminal:
         return LiveBar(description, total)

@@ -168,7 +168,7 @@ class RemotePath:
 def remote_errors(
     path: RemotePath, done: str = "read", kind: type[TrafoError] = InputError
 ) -> Iterator[None]:
-    """What a file system says in its own way becomes one line: every package has other classes."""
+    """Turn any error of a file system into one line: every package has its own classes."""
     try:
         yield
     except TrafoError:
