@@ -13,6 +13,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Lock
 from time import perf_counter
 from typing import Any
@@ -35,29 +36,22 @@ def set_quiet(quiet: bool) -> None:
     _quiet = quiet
 
 
+@dataclass
 class Bar:
     """Counts what is done and shows it at intervals. `advance` may be called by any thread."""
 
-    def __init__(
-        self,
-        description: str,
-        *,
-        total: float | None,
-        unit: str,
-        scale: float,
-        display: Display,
-        tell: Callable[[], Sequence[str]] | None = None,
-    ) -> None:
-        self.description = description
-        self.total = total
-        self.unit = unit
-        self.scale = scale
-        self.completed = 0.0
-        self.started = perf_counter()
-        self._display = display
-        self._tell = tell
+    description: str
+    total: float | None
+    unit: str
+    scale: float
+    tell: Callable[[], Sequence[str]] | None
+    display: Display
+    completed: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._started = perf_counter()
         self._lock = Lock()
-        self._next_update = self.started + display.interval
+        self._next_update = self._started + self.display.interval
 
     def advance(self, amount: float = 1) -> None:
         """Add to what is done. Costs well under a microsecond unless it is time to show it."""
@@ -66,31 +60,32 @@ class Bar:
             now = perf_counter()
             if now < self._next_update:
                 return
-            self._next_update = now + self._display.interval
-            self._display.update(self)
+            self._next_update = now + self.display.interval
+            self.display.update(self)
 
     @property
     def elapsed(self) -> float:
         """Seconds since the bar was opened."""
-        return perf_counter() - self.started
+        return perf_counter() - self._started
 
     def status(self, width: float = float("inf")) -> str:
         """Such as `12.5/50.0 MB, 3.1 MB/s, 12.0 s left`, or the job's own status (`tell`).
 
         Of what is longer than `width`, as many parts from the beginning as fit, and at least one.
         """
-        parts, between = list(self._parts()), ", " if self._tell is None else "  "
+        parts, between = list(self._parts()), ", " if self.tell is None else "  "
         while len(parts) > 1 and len(between.join(parts)) > width:
             parts.pop()
         return between.join(parts)
 
     def _parts(self) -> Iterator[str]:
-        if self._tell is not None:
-            yield from self._tell()
+        if self.tell is not None:
+            yield from self.tell()
             return
         elapsed = self.elapsed
         rate = self.completed / elapsed if elapsed > 0 else 0.0
-        yield self._amount()
+        of_total = "" if self.total is None else f"/{self._number(self.total)}"
+        yield f"{self._number(self.completed)}{of_total} {self.unit}"
         if rate > 0:
             yield self._rate(rate)
         if self.total is not None and 0 < self.completed < self.total and rate > 0:
@@ -100,10 +95,6 @@ class Bar:
         if self.scale == 1:
             return format_rate(rate, self.unit)
         return f"{self._number(rate)} {self.unit}/s"
-
-    def _amount(self) -> str:
-        of_total = "" if self.total is None else f"/{self._number(self.total)}"
-        return f"{self._number(self.completed)}{of_total} {self.unit}"
 
     def _number(self, value: float) -> str:
         return f"{value:,.0f}" if self.scale == 1 else f"{value / self.scale:,.1f}"
@@ -223,7 +214,7 @@ def progress(
     parts, the most important first.
     """
     display = _choose_display(description, total)
-    bar = Bar(description, total=total, unit=unit, scale=scale, display=display, tell=tell)
+    bar = Bar(description, total, unit, scale, tell, display)
     try:
         yield bar
         display.finish(bar)

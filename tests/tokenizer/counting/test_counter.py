@@ -149,7 +149,7 @@ def test_the_parts_of_an_export_are_the_whole(text: str, num_partitions: int) ->
         assert set(as_dict(words)) <= set(as_dict(larger.export(partition, num_partitions)))
 
 
-def test_a_cleared_counter_begins_anew() -> None:
+def test_a_cleared_counter_starts_again() -> None:
     counter = WordCounter("gpt2")
     empty = counter.memory
     count(counter, " ".join(map(str, range(100_000))))

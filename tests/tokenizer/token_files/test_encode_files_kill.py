@@ -1,4 +1,4 @@
-"""Encoding killed at any instant and run again gives the same files to the byte, and goes on."""
+"""Encoding killed at any instant and run again gives the same files to the byte, and resumes."""
 
 import gzip
 import json

@@ -95,12 +95,7 @@ class Merges:
 class Encoder:
     """Encodes text into a buffer of the caller's. One for each thread."""
 
-    def __init__(
-        self,
-        pattern: str,
-        merges: Merges,
-        special_ids: Sequence[int],
-    ) -> None:
+    def __init__(self, pattern: str, merges: Merges, special_ids: Sequence[int]) -> None:
         self._scanner = Scanner(pattern)
         self._is_gpt2 = pattern == "gpt2"
         self._merges = merges
@@ -154,7 +149,7 @@ class Encoder:
     def _encode_words(
         self, data: Bytes, start: int, stop: int, specials: Specials, out: Ids
     ) -> int:
-        """The same for any pattern: scan, then encode, some thousand words at a time."""
+        """`encode` for any pattern: scan, then encode, some thousand words at a time."""
         state = self._arrays["state"]
         state[IDS] = state[SPECIALS_MET] = 0
         for first, ends in self._scanner.words(data, start, stop, specials):
@@ -206,8 +201,7 @@ class Encoder:
         ids = np.array([token_id for _, token_id in self._merges.whole_words], np.uint32)
         text = np.frombuffer(b"".join(words), np.uint8)
         ends = np.cumsum([len(word) for word in words], dtype=np.int64)
-        arrays = self._arrays
-        enter_words(text, ends, ids, *(arrays[n] for n in ("slots", "arena", "used", "batch")))
+        enter_words(text, ends, ids, self._arrays.handles)
 
 
 def _new_cache(merges: Merges) -> WordTable:

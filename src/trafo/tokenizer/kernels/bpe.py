@@ -1,8 +1,7 @@
 """One word -> its token ids: the merge of lowest rank first, the leftmost first among equals.
 
-Short words look for the lowest rank by going through all pairs, which beats any cleverness for a
-dozen bytes. Long ones (a megabyte without a space is one word) keep their pairs in a heap, so
-that the work grows with n log n.
+Short words go through all pairs to find the lowest rank, which is fastest for a dozen bytes. Long
+ones (a megabyte without a space is one word) keep their pairs in a heap: n log n.
 """
 
 import numpy as np

@@ -2,7 +2,7 @@
 
 A pair's count never rises, and new pairs arise only inside words that a merge changes. So as long
 as the best pair occurs `least` times or more, a word all of whose pairs are rarer is never
-touched and need not be there. Each round
+touched and need not be loaded. Each round
 
  1. goes through all words on disk, cut into symbols by the merges known so far, and adds up
     their pairs in buckets: pairs may share one, so a bucket is an upper bound;
@@ -43,7 +43,7 @@ _FEW = 16  # a round that finds fewer than a sixteenth of all merges does not pa
 
 
 def merging_memory(num_bytes: int, num_words: int, num_merges: int) -> int:
-    """About how much memory merging takes if all words are there at once."""
+    """About how much memory merging takes with all words at once."""
     return _BYTES_PER_BYTE * (num_bytes + num_words) + _BYTES_PER_MERGE * num_merges + _FIXED_BYTES
 
 
@@ -75,7 +75,7 @@ def merge_in_rounds(
         if len(found) * _FEW < num_merges and room_to_scan:
             merges += found
             merges += merge_by_scanning(partitions, merges, num_merges, room_to_scan, advance)
-            room_to_scan = 0  # what it has left over, if anything, takes passes
+            room_to_scan = 0  # whatever is left takes passes
             continue
         if not found:
             most = num_merges - len(merges)

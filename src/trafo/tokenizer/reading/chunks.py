@@ -33,7 +33,7 @@ Item = TypeVar("Item")
 
 
 class Position(NamedTuple):
-    """A place between two chunks; it is saved, so that an interrupted job can resume there."""
+    """A place between two chunks, saved so that an interrupted job can resume there."""
 
     file: int = 0  # index into the inputs
     offset: int = 0  # bytes of its text, or its records, that lie before
@@ -198,8 +198,8 @@ class Chunker:
         needed = _MEMORY_OF_WORD * num_bytes
         if needed > max(available, _MEMORY_OF_WORD * self._chunk_size):
             raise InputError(
-                f"has {format_size(num_bytes)} without a place to cut, which need about "
-                f"{format_size(needed)} of memory, and {format_size(available)} are there",
+                f"has {format_size(num_bytes)} without a place to cut, which needs about "
+                f"{format_size(needed)} of memory, and {format_size(available)} is available",
                 where=str(file.path),
                 hint="use another split pattern, or break the text into lines",
             )
@@ -257,7 +257,7 @@ class Chunker:
         if not len(ends):
             return found
         crosses = np.searchsorted(ends, found[:, 0], "right") != np.searchsorted(ends, found[:, 1])
-        if crosses.any():  # what looks like a special token is the end of one text and the next
+        if crosses.any():  # what looks like a special token is in two documents
             spans = pairwise([0, *ends.tolist()])
             found = np.concatenate([self.finder.find(data, a, b) for a, b in spans])
         of_documents = np.stack([ends, ends, np.full_like(ends, self.finder.document_end)], axis=1)

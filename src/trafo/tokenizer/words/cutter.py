@@ -9,8 +9,7 @@ words of the whole. Such a place is
    these two are side by side, and none looks back;
  - before the last two words of the beginning: more text can change the last word (it may continue)
    and the one before (`'` `l` becomes `'ll`), but no earlier one. It must not be after a word of
-   white space: that may owe its end to the letter after it (`\\s+(?!\\S)`), and would lose it
-   if the chunk ended there.
+   white space, which may end where it does only because of the letter after it (`\\s+(?!\\S)`).
 
 A user's own expression may look anywhere, so only the first kind is safe for it.
 """
