@@ -150,8 +150,7 @@ def _count_store(
     with ExitStack() as stack:
         if work_dir is None and needs_store:
             work_dir = stack.enter_context(TemporaryDirectory(prefix="trafo-counts-"))
-        store = None if work_dir is None else CountStore(Path(work_dir), key)
-        yield None if store is None else stack.enter_context(store)
+        yield stack.enter_context(CountStore(Path(work_dir), key)) if work_dir is not None else None
 
 
 def deciding_facts(inputs: Inputs, pattern: str, special_tokens: Sequence[str]) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from trafo.errors import FormatError, InputError, StorageError
+from trafo.errors import FormatError, InputError
+from trafo.runtime.atomic import storage_errors
 from trafo.runtime.remote import fetched
 from trafo.tokenizer.formats.gpt2 import read_gpt2, write_gpt2
 from trafo.tokenizer.formats.huggingface import read_huggingface, write_huggingface
@@ -202,9 +203,6 @@ def _save_gpt2_folder(spec: TokenizerSpec, folder: Path) -> None:
 
 def _make_folder(folder: str | Path) -> Path:
     folder = Path(folder)
-    try:
+    with storage_errors(folder, "making the folder"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        what = f"the folder cannot be made: {error.strerror}"
-        raise StorageError(what, where=str(folder)) from error
     return folder

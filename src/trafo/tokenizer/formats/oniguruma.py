@@ -108,7 +108,7 @@ class _Parser:
             is_range_end = self._match(_PROPERTY) is None and self._match(_SET_ESCAPE) is None
             if is_range_end and not self._match(_ONE_CHARACTER):
                 self.refuse(self._expression[self.position : self.position + 2])
-            if self._expression.startswith("-", self.position) and not self._at_end_of_set():
+            if self._next() == "-" and not self._expression.startswith("-]", self.position):
                 self._range(is_range_end)
         return 1
 
@@ -116,9 +116,6 @@ class _Parser:
         self._take("-")
         if not has_start or self._next() in ("[", "") or not self._match(_ONE_CHARACTER):
             self.refuse(self._expression[self.position - 2 : self.position + 2])
-
-    def _at_end_of_set(self) -> bool:
-        return self._expression.startswith("-]", self.position)
 
     def _next(self) -> str:
         return self._expression[self.position : self.position + 1]
