@@ -101,6 +101,17 @@ def _pop(heap: Int64s, size: int) -> int:
     return size
 
 
+@subkernel
+def _push_pair(
+    left: int, right: int, ids: Ids, table: PairTable, merge: Uint64s, heap: Int64s, size: int
+) -> int:
+    """Look up the merge of two neighbours, and push it if there is one; returns the new size."""
+    merge[left] = _merge_of(table, ids[left], ids[right])
+    if merge[left] == NO_VALUE:
+        return size
+    return _push(heap, size, np.int64(merge[left] >> _HALF << _HALF | np.uint64(left)))
+
+
 @kernel
 def encode_long(
     data: Bytes,
@@ -128,9 +139,7 @@ def encode_long(
         before[i] = i - 1
         merge[i] = NO_VALUE
         if i + 1 < length:
-            merge[i] = _merge_of(table, ids[i], ids[i + 1])
-            if merge[i] != NO_VALUE:
-                size = _push(heap, size, np.int64(merge[i] >> _HALF << _HALF | np.uint64(i)))
+            size = _push_pair(i, i + 1, ids, table, merge, heap, size)
     while size > 0:
         entry = np.uint64(heap[0])
         size = _pop(heap, size)
@@ -144,14 +153,9 @@ def encode_long(
         merge[at] = NO_VALUE
         if after[at] < length:
             before[after[at]] = at
-            merge[at] = _merge_of(table, ids[at], ids[after[at]])
-            if merge[at] != NO_VALUE:
-                size = _push(heap, size, np.int64(merge[at] >> _HALF << _HALF | np.uint64(at)))
-        left = before[at]
-        if left >= 0:
-            merge[left] = _merge_of(table, ids[left], ids[at])
-            if merge[left] != NO_VALUE:
-                size = _push(heap, size, np.int64(merge[left] >> _HALF << _HALF | np.uint64(left)))
+            size = _push_pair(at, after[at], ids, table, merge, heap, size)
+        if before[at] >= 0:
+            size = _push_pair(before[at], at, ids, table, merge, heap, size)
     count = 0
     at = 0
     while at < length:

@@ -6,7 +6,7 @@ begins. Merging a pair walks its list, and every step touches a few cells side b
 Three facts keep it simple:
  - No two merges make the same bytes. (Within the bytes of a token, as long as no merge crosses
    their borders, the merges go as if the token stood alone. So wherever the same bytes become one
-   symbol, they do so by the same merge.) SymbolBytes and byte strings are therefore the same thing.
+   symbol, they do so by the same merge.) Symbols and byte strings are therefore the same thing.
  - A pair with the new symbol in it is born during that one merge and can only become rarer
    afterwards. So its places form one list, ascending, and pairs need no hash table: during a
    merge they are told apart by the other symbol alone.
@@ -21,7 +21,7 @@ import numpy as np
 from trafo.runtime.kernels import kernel, subkernel
 from trafo.tokenizer.kernels.arrays import Int32s, Int64s, Uint32s
 from trafo.tokenizer.kernels.cells import NONE, Places
-from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, SymbolBytes, may_merge, pop_best, push
+from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, may_merge, pop_best, push
 
 # What the state holds: the numbers of merges, pairs, places, heap entries and symbols.
 MERGES, PAIRS, PLACES, HEAP, SYMBOLS = range(5)
@@ -47,7 +47,7 @@ class MergeArrays(NamedTuple):
     places: Places
     pairs: Pairs
     heap: Heap
-    symbols: SymbolBytes
+    symbols: Symbols
     births: Births
     merges: Int32s  # left and right symbol of each
     state: Int64s
@@ -152,7 +152,7 @@ def _settle_births(
 
 
 @subkernel
-def _new_symbol(pair: int, new: int, pairs: Pairs, symbols: SymbolBytes) -> None:
+def _new_symbol(pair: int, new: int, pairs: Pairs, symbols: Symbols) -> None:
     """Enter the bytes of a merged pair."""
     left, right = pairs.left[pair], pairs.right[pair]
     start = symbols.offset[new]
@@ -171,7 +171,7 @@ def _new_symbol(pair: int, new: int, pairs: Pairs, symbols: SymbolBytes) -> None
 
 @subkernel
 def _what_is_full(
-    pair: int, num_pairs: int, num_symbols: int, pairs: Pairs, symbols: SymbolBytes
+    pair: int, num_pairs: int, num_symbols: int, pairs: Pairs, symbols: Symbols
 ) -> int:
     """Which array could overflow during the merge of a pair; DONE if none."""
     if num_pairs + 2 * min(pairs.size[pair], num_symbols + 1) > pairs.left.size:

@@ -20,7 +20,7 @@ class Pairs(NamedTuple):
     size: Int64s
 
 
-class SymbolBytes(NamedTuple):
+class Symbols(NamedTuple):
     """Of each symbol: how many bytes, the first eight as a big-endian number, and all of them."""
 
     length: Int64s
@@ -37,7 +37,7 @@ class Heap(NamedTuple):
 
 
 @subkernel
-def _compare_symbols(a: int, b: int, symbols: SymbolBytes) -> int:
+def _compare_symbols(a: int, b: int, symbols: Symbols) -> int:
     """Less than, equal to or greater than 0, as the bytes of a are to those of b."""
     if a == b:
         return 0
@@ -53,7 +53,7 @@ def _compare_symbols(a: int, b: int, symbols: SymbolBytes) -> int:
 
 @subkernel
 def _better(
-    count_a: int, pair_a: int, count_b: int, pair_b: int, pairs: Pairs, symbols: SymbolBytes
+    count_a: int, pair_a: int, count_b: int, pair_b: int, pairs: Pairs, symbols: Symbols
 ) -> bool:
     if count_a != count_b:
         return count_a > count_b
@@ -64,7 +64,7 @@ def _better(
 
 
 @subkernel
-def push(heap: Heap, size: int, pair: int, pairs: Pairs, symbols: SymbolBytes) -> int:
+def push(heap: Heap, size: int, pair: int, pairs: Pairs, symbols: Symbols) -> int:
     """Add a pair with its present count; returns the new size."""
     count = pairs.count[pair]
     node = size
@@ -81,14 +81,14 @@ def push(heap: Heap, size: int, pair: int, pairs: Pairs, symbols: SymbolBytes) -
 
 
 @subkernel
-def may_merge(pair: int, pairs: Pairs, symbols: SymbolBytes) -> bool:
+def may_merge(pair: int, pairs: Pairs, symbols: Symbols) -> bool:
     """Whether the token that a pair would make is not too long."""
     length = symbols.length[pairs.left[pair]] + symbols.length[pairs.right[pair]]
     return length <= LONGEST_TOKEN
 
 
 @kernel
-def fill_heap(heap: Heap, num_pairs: int, pairs: Pairs, symbols: SymbolBytes) -> int:
+def fill_heap(heap: Heap, num_pairs: int, pairs: Pairs, symbols: Symbols) -> int:
     """Push the first pairs, all that may be merged; returns the size."""
     size = 0
     for pair in range(num_pairs):
@@ -98,7 +98,7 @@ def fill_heap(heap: Heap, num_pairs: int, pairs: Pairs, symbols: SymbolBytes) ->
 
 
 @subkernel
-def _sink(heap: Heap, size: int, count: int, pair: int, pairs: Pairs, symbols: SymbolBytes) -> None:
+def _sink(heap: Heap, size: int, count: int, pair: int, pairs: Pairs, symbols: Symbols) -> None:
     """Put an entry where the top was, and everything in order."""
     node = 0
     while True:
@@ -125,7 +125,7 @@ def _sink(heap: Heap, size: int, count: int, pair: int, pairs: Pairs, symbols: S
 
 
 @subkernel
-def pop_best(heap: Heap, size: int, pairs: Pairs, symbols: SymbolBytes) -> tuple[int, int]:
+def pop_best(heap: Heap, size: int, pairs: Pairs, symbols: Symbols) -> tuple[int, int]:
     """Take the best pair out; returns it (-1 if none is left) and the new size."""
     while size > 0:
         pair = heap.pair[0]

@@ -22,7 +22,7 @@ from trafo.tokenizer.kernels.merge import (
     MergeArrays,
     run_merges,
 )
-from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, SymbolBytes, fill_heap
+from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, fill_heap
 from trafo.tokenizer.kernels.pair_table import new_pair_table
 from trafo.tokenizer.merging.known_merges import KnownMerges, Merge
 
@@ -116,11 +116,11 @@ def _new_births(longest: int, most_symbols: int) -> Births:
     )
 
 
-def _symbols_of(tokens: Sequence[bytes], most_merges: int) -> SymbolBytes:
+def _symbols_of(tokens: Sequence[bytes], most_merges: int) -> Symbols:
     """The symbols so far, with room for more."""
     text = b"".join(tokens)
     capacity = NUM_BYTES + most_merges + 2
-    symbols = SymbolBytes(
+    symbols = Symbols(
         np.zeros(capacity, np.int64),
         np.zeros(capacity, np.uint64),
         np.zeros(capacity, np.int64),

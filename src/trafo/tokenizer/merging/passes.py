@@ -13,10 +13,10 @@ import numpy as np
 
 from trafo.tokenizer.kernels.arrays import Int64s, Uint32s
 from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable, new_pair_table
-from trafo.tokenizer.kernels.symbols import Symbols, count_frequent
+from trafo.tokenizer.kernels.symbols import SymbolArray, count_frequent
 from trafo.tokenizer.merging.known_merges import KnownMerges, Merge, Partitions
 
-Words = Callable[[], Iterable[tuple[Symbols, Int64s, Int64s]]]
+Words = Callable[[], Iterable[tuple[SymbolArray, Int64s, Int64s]]]
 """words as symbols: these, where each word ends, and how often it occurs"""
 
 _FEWEST_PAIRS = 1 << 10
@@ -32,7 +32,7 @@ def merges_by_passing(
     """
     num_pairs = max(_FEWEST_PAIRS, memory // _BYTES_PER_PAIR)
 
-    def words() -> Iterable[tuple[Symbols, Int64s, Int64s]]:
+    def words() -> Iterable[tuple[SymbolArray, Int64s, Int64s]]:
         return ((symbols, ends, some.counts) for some, symbols, ends in known.split(partitions))
 
     counted = frequent_pairs(words, known.lengths, buckets, num_pairs)

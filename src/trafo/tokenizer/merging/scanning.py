@@ -22,7 +22,12 @@ from trafo.tokenizer.kernels.pair_table import (
     fill_pair_table,
     new_pair_table,
 )
-from trafo.tokenizer.kernels.symbols import Symbols, copy_frequent, count_in_buckets, merge_pairs
+from trafo.tokenizer.kernels.symbols import (
+    SymbolArray,
+    copy_frequent,
+    count_in_buckets,
+    merge_pairs,
+)
 from trafo.tokenizer.merging.known_merges import KnownMerges, Merge, Partitions
 from trafo.tokenizer.merging.passes import certain_merges, frequent_pairs
 
@@ -79,7 +84,7 @@ class HeldWords:
 
     def __init__(self, partitions: Partitions, known: Sequence[Merge], num_merges: int) -> None:
         num_bytes, num_words = size_of(partitions)
-        self._symbols: Symbols = np.empty(num_bytes, _symbol_type(num_merges))
+        self._symbols: SymbolArray = np.empty(num_bytes, _symbol_type(num_merges))
         self._ends = np.empty(num_words, np.int64)
         self._counts = np.empty(num_words, np.int64)
         merged = KnownMerges(known)
