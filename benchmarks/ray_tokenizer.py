@@ -31,7 +31,6 @@ from trafo.tokenizer.counting.counter import WordCounter, WordCounts, merge_coun
 from trafo.tokenizer.reading.chunks import START, Chunker
 from trafo.tokenizer.reading.inputs import open_inputs
 from trafo.tokenizer.token_files.writer import TokenWriter
-from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import SpecialFinder
 
 # Ray gives way to everything else on a machine; threads do not, so on a busy one it would lose.
@@ -186,11 +185,11 @@ def write_ids(path: Path, num_chunks: int = 300) -> None:
 
 def distinct_words(chunker: Chunker) -> None:
     """How many there are in so much text, and by Heaps' law, V = K n^b, in much more."""
-    counter, read, next_line = WordCounter(Scanner("gpt2")), 0, 1 << 20
+    counter, read, next_line = WordCounter("gpt2"), 0, 1 << 20
     points = []
     for planned in chunker.plan():
         chunk = chunker.read(planned)
-        counter.count(chunk.data, 0, len(chunk.data), chunk.specials)
+        counter.count(chunk.data, chunk.specials)
         read += len(chunk.data)
         if read >= next_line:
             totals = counter.export().totals()

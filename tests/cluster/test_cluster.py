@@ -314,7 +314,7 @@ def test_a_program_whose_node_died_is_lost(doomed_node: Any, ray: Any, tmp_path:
         program.close()
 
 
-def test_an_address_where_nobody_listens_is_told_at_once(monkeypatch: Any) -> None:
+def test_an_address_where_nothing_listens_is_reported_at_once(monkeypatch: Any) -> None:
     import ray
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)

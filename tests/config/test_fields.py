@@ -26,21 +26,22 @@ class Model:
 class Root(Base):
     path: Path = field(kw_only=True)
     """where to"""
-    name: str | None = field(default=None, metadata={"help": "what to call it"})
+    name: str | None = None
+    """what to call it"""
     tags: list[str] = field(default_factory=list)
     model: Model = field(default_factory=lambda: Model(width=64))
     computed: int = field(default=3, init=False)
 
 
 def test_every_setting_with_type_default_and_help():
-    assert fields_table(Root) == [
+    assert fields_table(Root) == (
         Setting("seed", "int", 0, "where randomness starts"),
         Setting("path", "Path", REQUIRED, "where to", is_path=True),
         Setting("name", "str | None", None, "what to call it"),
         Setting("tags", "list[str]", [], ""),
         Setting("model.width", "int", 64, "how wide,\nin numbers"),
         Setting("model.kind", "'a' | 'b'", "a", ""),
-    ]
+    )
 
 
 def test_flags_are_in_kebab_case():

@@ -126,7 +126,7 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="is not YAML"):
         load(Train, tmp_path / "binary.yaml")
-    os.mkfifo(tmp_path / "pipe.yaml")  # with nobody who writes: reading it would wait forever
+    os.mkfifo(tmp_path / "pipe.yaml")  # without a writer, reading it would wait forever
     with pytest.raises(ConfigError, match="is a pipe"):
         load(Train, tmp_path / "pipe.yaml")
 

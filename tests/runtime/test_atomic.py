@@ -14,10 +14,11 @@ from trafo.errors import StorageError
 from trafo.runtime.atomic import (
     atomic_folder,
     atomic_write,
+    exchange,
+    exchange_by_renaming,
     remove_leftovers_in,
     storage_errors,
 )
-from trafo.runtime.exchange import exchange, exchange_by_renaming
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from trafo.runtime.kernels import kernel_threads
 
 @pytest.fixture
 def made(tmp_path, monkeypatch):
-    """The kernel of a small package, imported anew; `factor` is in another file than the kernel."""
+    """The kernel of a small package, imported again; `factor` is in another file."""
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # it tells files apart by whole seconds
     monkeypatch.syspath_prepend(tmp_path)

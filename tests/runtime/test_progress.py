@@ -175,7 +175,7 @@ def frames(monkeypatch, width, parts, *, colours="standard", steps=4):
     with progress("training", total=steps, unit="steps", tell=lambda: parts) as bar:
         for _ in range(steps):
             bar.advance()
-            bar._display._progress.refresh()
+            bar.display._progress.refresh()
     return screen.getvalue().replace("\x1b[?25h", "").replace("\x1b[?25l", "")
 
 

@@ -35,7 +35,7 @@ def test_parse_size(text, num_bytes):
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-1", "12 apples", "1..2", "3iB", "nan", "1e", "5 5"])
-def test_what_is_no_size_is_refused(text):
+def test_what_is_not_a_size_is_refused(text):
     with pytest.raises(ConfigError, match="is not a size; write it like"):
         parse_size(text)
 
@@ -81,7 +81,7 @@ def test_parse_duration(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "m", "-5s", "10 minutes", "1h30", "5x"])
-def test_what_is_no_duration_is_refused(text):
+def test_what_is_not_a_duration_is_refused(text):
     with pytest.raises(ConfigError, match="is not a duration; write it like"):
         parse_duration(text)
 

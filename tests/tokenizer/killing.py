@@ -33,7 +33,7 @@ def in_child(prepare: Callable[[], None], work: Callable[[], None]) -> int:
     """A new process that does this and ends; its id."""
     child = os.fork()
     if child == 0:
-        signal.alarm(60)  # outlives nobody
+        signal.alarm(60)  # so that it never outlives the test
         try:
             prepare()
             work()

@@ -1,4 +1,4 @@
-"""Texts and files that nobody sane would give: they work, or one line says why not."""
+"""Unreasonable texts and files: they work, or one line says why not."""
 
 import gzip
 import json
@@ -58,10 +58,10 @@ def test_a_word_that_does_not_fit_is_refused_before_it_is_read(
     path = tmp_path / name
     path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
     monkeypatch.setattr(chunks, "available_memory", lambda: 50_000_000)
-    says = r"without a place to cut, which need about .* of memory, and 50.0 MB are there"
+    says = r"without a place to cut, which needs about .* of memory, and 50.0 MB is available"
     with pytest.raises(InputError, match=says):
         train_bpe(path, 300, chunk_size=1 << 16)
-    with pytest.raises(InputError, match=r"and 20\.0 MB are there"):
+    with pytest.raises(InputError, match=r"and 20\.0 MB is available"):
         train_bpe(path, 300, max_memory=20_000_000)
 
 
@@ -170,5 +170,5 @@ def test_large_tables_take_time_in_proportion() -> None:
 def test_a_key_that_comes_twice_at_the_end_of_a_large_file(tmp_path: Path) -> None:
     pairs = ", ".join(f'"x{number}": {number}' for number in range(100_000))
     (tmp_path / "vocab.json").write_text(f'{{{pairs}, "x99999": 0}}')
-    with pytest.raises(FormatError, match="'x99999' comes twice"):
+    with pytest.raises(FormatError, match="'x99999' is given twice"):
         json_files.read_json(tmp_path / "vocab.json")

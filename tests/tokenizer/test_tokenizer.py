@@ -189,7 +189,7 @@ def test_decode_inverts_encode(text: str) -> None:
 @settings(deadline=None, max_examples=300)
 @given(choices=st.lists(st.one_of(st.integers(0, 999), st.sampled_from("é日😀\ufffd".encode()))))
 def test_any_ids_decode(choices: list[int]) -> None:
-    """Bytes in any order; what is no UTF-8 becomes U+FFFD, in the stream as in the whole."""
+    """Bytes in any order; what is not UTF-8 becomes U+FFFD, in the stream as in the whole."""
     ours = tokenizer()
     ids = [choice % ours.vocab_size for choice in choices]
     data = b"".join(ours.vocab[i] for i in ids)

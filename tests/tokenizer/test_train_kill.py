@@ -1,4 +1,4 @@
-"""Training killed at any instant and run again gives the same merges, and goes on."""
+"""Training killed at any instant and run again gives the same merges, and resumes."""
 
 import json
 import random

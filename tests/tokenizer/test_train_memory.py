@@ -64,7 +64,7 @@ def in_child(limit, flags):
     return result
 
 stdout.write(json.dumps([in_child(limit, flags) for limit, flags in json.loads(runs)]))
-stdout.flush()  # nobody else does: it is not sys.stdout any more
+stdout.flush()  # explicitly: it is no longer sys.stdout
 """
 
 SLACK = 4 << 20

@@ -30,13 +30,13 @@ _QUIET = {
 
 @contextmanager
 def connected(on: str, num_workers: int | None = None) -> Iterator[None]:
-    """Connect to a cluster, and leave it afterwards; no task of ours is left behind.
+    """Connect to a cluster for the block, and leave no task behind.
 
     `on` is `ray` for this machine's cluster, which is started with `num_workers` CPUs if there is
     none, or the address of one: `ray://host:port` from outside, `host:port` from one of its nodes.
     """
     ray = _import_ray()
-    if ray.is_initialized():  # by the program that calls us, which goes on with it
+    if ray.is_initialized():  # by the calling program, which stays connected
         _check_once(ray.get_runtime_context().get_job_id())
         yield
         return
@@ -64,7 +64,7 @@ def _import_ray() -> Any:
 
 @contextmanager
 def own_warnings() -> Iterator[None]:
-    """Ray warns of its own future and of open files; that says nothing to our users."""
+    """Hide Ray's warnings about its own future and open files, which do not concern our users."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -98,7 +98,7 @@ def _connect(ray: Any, on: str, num_workers: int | None) -> None:
 
 
 def _knock(on: str) -> None:
-    """Raise if nobody listens at an address: Ray itself would try for minutes."""
+    """Raise if nothing listens at an address: Ray itself would try for minutes."""
     address = _ADDRESS.fullmatch(on)
     if address is None:
         raise ConfigError(f"--on is {on!r}", hint="write ray, ray://host:port or host:port")
@@ -121,7 +121,7 @@ def _check_once(_job: str) -> None:
 def check_room() -> None:
     """Refuse a cluster without CPUs; wait for one that is busy, and say so.
 
-    The first task also shows whether the nodes have the same trafo as we.
+    The first task also shows whether the nodes have the same version of trafo.
     """
     import ray
 
@@ -147,12 +147,12 @@ def check_room() -> None:
 
 
 def _version() -> str:
-    # By name: what trafo offers on demand, torch among it, is not what this package imports.
+    # By name: to import-linter, `import trafo` is to import all that it offers, torch included.
     return str(import_module("trafo").__version__)
 
 
 def unwrapped(error: Any) -> Exception:
-    """What went wrong in a task, in the words of our own errors where it was one."""
+    """The error that a task raised: our own error, if it was one."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, TrafoError):
         return cause

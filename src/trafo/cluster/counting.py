@@ -1,9 +1,9 @@
 """Words counted on a cluster: pieces of the text -> counts, divided by the words' hash -> sums.
 
 Each worker counts a piece and divides its words into groups by their hash; for each group another
-task adds up what all pieces of a wave have in it. So only the words of a wave's sum, each once,
-come to the driver, a part at a time, and go to the store on its disk. A wave is saved as a
-whole: a driver that is killed resumes there.
+task adds up the counts of all pieces of a wave. So only the words of a wave's sum, each once, come
+to the driver, a part at a time, and go to the store on its disk. A wave is saved as a whole: a
+driver that is killed resumes there.
 """
 
 from __future__ import annotations
@@ -24,14 +24,11 @@ from trafo.tokenizer.reading.chunks import Chunker
 from trafo.tokenizer.reading.inputs import Inputs
 from trafo.tokenizer.reading.pieces import Piece, chunks_of, plan_pieces
 from trafo.tokenizer.train import CountElsewhere
-from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import SpecialFinder
 
 SMALLEST_PIECE, LARGEST_PIECE = 4 << 20, 256 << 20  # bytes
 PIECES_PER_CPU = 4  # each piece has the frequent words again, so more of them cost more
 PIECES_PER_WAVE = 128
-
-Arrays = tuple[Any, Any, Any]  # text, ends and counts of some words
 
 
 @dataclass(frozen=True)
@@ -112,35 +109,35 @@ class RayCounter:
                 for group, pieces in enumerate(zip(*outputs, strict=True))
             ]
             for i in range(NUM_PARTITIONS):
-                yield _as_counts(
-                    self._adding.get(sums[i % self._num_groups][i // self._num_groups])
-                )
+                reference = sums[i % self._num_groups][i // self._num_groups]
+                yield _writable(self._adding.get(reference))
 
 
 def count_piece(shared: Shared[CountingJob], piece: Piece) -> tuple[Any, ...]:
     """A task: the bytes of text in a piece, and its words in groups of partitions."""
     job, chunker = shared.made(_with_chunker)
-    counter = WordCounter(Scanner(job.pattern))
+    counter = WordCounter(job.pattern)
     num_bytes = 0
     for planned in chunks_of(piece, chunker):
         chunk = chunker.read(planned)
-        counter.count(chunk.data, 0, len(chunk.data), chunk.specials)
+        counter.count(chunk.data, chunk.specials)
         num_bytes += len(chunk.data)
-    groups = [_as_arrays(counter.export(i, job.num_groups)) for i in range(job.num_groups)]
-    return num_bytes, *groups
+    return num_bytes, *(counter.export(i, job.num_groups) for i in range(job.num_groups))
 
 
-def add_up(shared: Shared[int], group: int, *pieces: Arrays) -> tuple[Arrays, ...] | Arrays:
+def add_up(
+    shared: Shared[int], group: int, *pieces: WordCounts
+) -> tuple[WordCounts, ...] | WordCounts:
     """A task: the sum of one group of all pieces, partition by partition.
 
     With the number of groups g, group i has the partitions i, i + g, i + 2g, ...
     """
     num_groups = shared.made(int)
-    total = WordCounter(Scanner("none"), num_words=max(len(counts) for _, _, counts in pieces))
+    total = WordCounter("none", num_words=max(map(len, pieces)))
     for piece in pieces:
-        total.add(_as_counts(piece))
+        total.add(_writable(piece))
     partitions = range(group, NUM_PARTITIONS, num_groups)
-    sums = tuple(_as_arrays(total.export(i, NUM_PARTITIONS)) for i in partitions)
+    sums = tuple(total.export(i, NUM_PARTITIONS) for i in partitions)
     return sums if len(sums) > 1 else sums[0]
 
 
@@ -148,16 +145,11 @@ def _with_chunker(job: CountingJob) -> tuple[CountingJob, Chunker]:
     return job, Chunker(job.inputs, job.pattern, SpecialFinder(job.special_tokens))
 
 
-def _as_arrays(words: WordCounts) -> Arrays:
-    return words.text, words.ends, words.counts
-
-
-def _as_counts(arrays: Arrays) -> WordCounts:
-    """What comes from shared memory cannot be written to, and kernels want numbers that can."""
-    text, ends, counts = arrays
-    return WordCounts(text, np.array(ends), np.array(counts))
+def _writable(words: WordCounts) -> WordCounts:
+    """Arrays in Ray's shared memory are read-only; kernels are compiled for writable numbers."""
+    return WordCounts(words.text, np.array(words.ends), np.array(words.counts))
 
 
 def _nothing() -> Iterator[WordCounts]:
-    empty = WordCounter(Scanner("none"))
+    empty = WordCounter("none")
     return (empty.export(i, NUM_PARTITIONS) for i in range(NUM_PARTITIONS))

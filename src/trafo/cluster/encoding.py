@@ -8,7 +8,6 @@ from __future__ import annotations
 import marshal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from trafo.cluster.connect import connected, refuse_private_files
 from trafo.cluster.counting import piece_size
@@ -39,39 +38,27 @@ def encode_pieces(tokenizer: Tokenizer, job: EncodingJob, start: Position) -> It
     refuse_private_files(job.inputs)
     size = piece_size(job.inputs.size, SMALLEST_PIECE, LARGEST_PIECE)
     pieces = plan_pieces(ChunkEncoder(tokenizer, job).chunker, size, start)
-    tasks = Tasks(encode_piece, (SentTokenizer.of(tokenizer), job))
+    # `marshal` takes a sixth of the time of `pickle`.
+    spec = marshal.dumps(tuple(vars(tokenizer.spec).values()))
+    tasks = Tasks(encode_piece, (tokenizer.hash, spec, job))
     for parts in map_in_order(tasks, pieces):
         yield from parts
 
 
-class SentTokenizer(NamedTuple):
-    """A tokenizer on its way to the workers, who do not make the one of their last job again."""
+Sent = tuple[str, bytes, EncodingJob]  # the tokenizer's hash and spec, and the job
 
-    hash: str
-    spec: bytes
-
-    @classmethod
-    def of(cls, tokenizer: Tokenizer) -> SentTokenizer:
-        """Written by `marshal`, which takes a sixth of the time of `pickle`."""
-        return cls(tokenizer.hash, marshal.dumps(tuple(vars(tokenizer.spec).values())))
-
-    def arrived(self) -> Tokenizer:
-        """The tokenizer, in a worker."""
-        if self.hash not in _last:
-            _last.clear()
-            _last[self.hash] = Tokenizer.from_spec(TokenizerSpec(*marshal.loads(self.spec)))
-        return _last[self.hash]
+_last: dict[str, Tokenizer] = {}  # of this process's last job, by its hash; its cache is warm
 
 
-_last: dict[str, Tokenizer] = {}  # of this process, by its hash; it knows many words already
-
-
-def encode_piece(shared: Shared[tuple[SentTokenizer, EncodingJob]], piece: Piece) -> list[Encoded]:
+def encode_piece(shared: Shared[Sent], piece: Piece) -> list[Encoded]:
     """A task: the ids of a piece, chunk by chunk: to join them would only copy them."""
     encoder = shared.made(_encoder)
     return [encoder.encode(chunk) for chunk in chunks_of(piece, encoder.chunker)]
 
 
-def _encoder(sent: tuple[SentTokenizer, EncodingJob]) -> ChunkEncoder:
-    tokenizer, job = sent
-    return ChunkEncoder(tokenizer.arrived(), job)
+def _encoder(sent: Sent) -> ChunkEncoder:
+    tokenizer_hash, spec, job = sent
+    if tokenizer_hash not in _last:
+        _last.clear()
+        _last[tokenizer_hash] = Tokenizer.from_spec(TokenizerSpec(*marshal.loads(spec)))
+    return ChunkEncoder(_last[tokenizer_hash], job)

@@ -1,6 +1,6 @@
-"""A program on some node of a cluster, spoken to line by line.
+"""A program on a node of a cluster, which reads and answers line by line.
 
-It ends when its stdin does, so nothing stays behind when the driver or the node goes.
+It ends when its stdin does, so nothing stays behind when the driver or the node is gone.
 """
 
 from __future__ import annotations

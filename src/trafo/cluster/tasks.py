@@ -1,6 +1,6 @@
 """A function for each of many items, on all CPUs of the cluster, a bounded number at a time.
 
-Ray runs a task again if its worker or its node dies. What a task raises ends the job.
+Ray runs a task again if its worker or its node dies. An error that a task raises ends the job.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from trafo.errors import InputError, StorageError
 Job = TypeVar("Job")
 Made = TypeVar("Made")
 
-_TASKS_PER_CPU = 2  # one that runs and one that waits, so that no CPU waits for the driver
+_TASKS_PER_CPU = 2  # one running and one waiting, so that no CPU waits for the driver
 _SECONDS_BETWEEN_LOOKS = 5.0
 
 
 class Shared(Generic[Job]):
-    """What all tasks of a job share; sent to a worker once, and made ready there once."""
+    """What all tasks of a job share; sent to a worker once, and prepared there once."""
 
     _kept: ClassVar[dict[str, Any]] = {}  # of this process, which works on one job at a time
 
@@ -32,7 +32,7 @@ class Shared(Generic[Job]):
         import ray
 
         self._key = uuid4().hex
-        self._job = [ray.put(job)]  # in a list, or Ray would replace it by the job for every task
+        self._job = [ray.put(job)]  # in a list, or Ray would send the job with every task
 
     def made(self, make: Callable[[Job], Made]) -> Made:
         """What `make` makes of the job, kept for the next task."""

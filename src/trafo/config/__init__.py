@@ -4,7 +4,7 @@
 
 Later sources win. A key or flag that does not exist, or a value of the wrong type, is a
 `ConfigError` that names the place and what would be right. `to_yaml` writes the resolved tree so
-that loading it gives the same tree again. This package knows no component: any dataclass will do.
+that loading it gives the same tree again. Any dataclass works.
 """
 
 from trafo.config.fields import Setting, fields_table

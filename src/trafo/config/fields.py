@@ -27,7 +27,7 @@ class Setting:
     default: object
     """default value, or REQUIRED"""
     help: str
-    """help text: the string below the field, or `metadata={"help": ...}`"""
+    """help text: the string below the field"""
     is_positional: bool = False
     """whether the command line takes it by its place, not by its flag"""
     is_path: bool = False
@@ -39,30 +39,25 @@ class Setting:
         return "--" + self.key.replace("_", "-")
 
 
-def fields_table(cls: type) -> list[Setting]:
+@cache  # reading the help from the source takes longer than everything else
+def fields_table(cls: type) -> tuple[Setting, ...]:
     """All settings of the tree, in the order of the source."""
-    return list(_settings(cls))
-
-
-@cache
-def _settings(cls: type) -> tuple[Setting, ...]:
-    """Made once: their help is read from the source, which takes longer than all else."""
     return tuple(_walk(cls, REQUIRED, prefix=""))
 
 
 def _walk(cls: type, instance: object, prefix: str) -> Iterator[Setting]:
     """`instance` is what the parent has by default, which may differ from the class's own."""
-    helps, positional = _docstrings(cls), _marks(cls)
+    helps, all_marks = _docstrings(cls), _marks(cls)
     for field, hint in typed_fields(cls):
         key = prefix + field.name
         default = _default(field) if instance is REQUIRED else getattr(instance, field.name)
         if is_dataclass_type(hint):
             yield from _walk(hint, default, prefix=f"{key}.")
         else:
-            help_text = helps.get(field.name) or field.metadata.get("help", "")
-            marks = str(positional.get(field.name, ""))
-            is_path = "Path" in type_name(hint) or any(word in marks for word in ("PATH", "TEXT"))
-            yield Setting(key, type_name(hint), default, help_text, "Positional" in marks, is_path)
+            name, help_text = type_name(hint), helps.get(field.name, "")
+            marks = str(all_marks[field.name])
+            is_path = "Path" in name or "PATH" in marks or "TEXT" in marks
+            yield Setting(key, name, default, help_text, "Positional" in marks, is_path)
 
 
 def typed_fields(cls: type) -> Iterator[tuple[dataclasses.Field[Any], Any]]:

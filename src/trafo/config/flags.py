@@ -8,9 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache, partial
+from functools import partial
 from itertools import takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from trafo.config.fields import Setting, fields_table
@@ -19,11 +18,6 @@ from trafo.errors import ConfigError, TrafoError, did_you_mean
 if TYPE_CHECKING:
     from tyro._arguments import ArgumentDefinition
     from tyro._errors import ParseErrorEvent
-    from tyro.constructors import (
-        ConstructorRegistry,
-        PrimitiveConstructorSpec,
-        PrimitiveTypeInfo,
-    )
 
 T = TypeVar("T")
 
@@ -45,39 +39,11 @@ def parse_flags(
             default=tyro.MISSING_NONPROP if default is None else default,
             prog=prog,
             return_unknown_args=True,
-            registry=_registry(),
         )
     instance, unknown = parsed
     if unknown:
         raise _unknown(cls, unknown)
     return instance
-
-
-@cache
-def _registry() -> ConstructorRegistry:
-    """How tyro reads a path: as it does by itself, but '' is not the current folder."""
-    from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec
-
-    def parsed(words: list[str]) -> Path:
-        if not words[0]:
-            raise ConfigError("a path is empty", hint="give a file or a folder; `.` is this folder")
-        return Path(words[0])
-
-    registry = ConstructorRegistry()
-
-    @registry.primitive_rule
-    def rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Path] | None:
-        if info.type is not Path:
-            return None
-        return PrimitiveConstructorSpec(
-            nargs=1,
-            metavar="PATH",
-            instance_from_str=parsed,
-            is_instance=lambda value: isinstance(value, Path),
-            str_from_instance=lambda path: [str(path)],
-        )
-
-    return registry
 
 
 def _spelled_out(cls: type, flags: Sequence[str]) -> Iterator[str]:
@@ -98,13 +64,15 @@ def _spelled_out(cls: type, flags: Sequence[str]) -> Iterator[str]:
 
 
 def _refuse_empty_paths(cls: type, flags: Sequence[str]) -> None:
-    """An empty path would mean this folder, which nobody means by an unset variable."""
+    """An empty path would mean the current folder, and usually comes from an unset variable."""
     settings = {setting.flag: setting for setting in fields_table(cls)}
     takes: Setting | None = None  # the flag that the next word belongs to; None: to no flag
     for word in flags:
         name, equals, value = word.partition("=")
         if word.startswith("--"):
             takes = settings.get(name.replace("_", "-"))
+            if takes is not None and takes.type == "bool":
+                takes = None
             if equals and not value and takes is not None and takes.is_path:
                 raise ConfigError(f"{name} is empty", hint="give a path")
         elif not word and (takes is None or takes.is_path):

@@ -7,7 +7,7 @@ import enum
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from trafo.config.flags import parse_flags
 from trafo.errors import InputError
@@ -48,15 +48,11 @@ def with_values(instance: D, values: Mapping[str, Any], where: str) -> D:
 
 def _checked(unchecked: D) -> D:
     """The same tree, built as usual, so that every part checks itself."""
-    fields = [field.name for field in dataclasses.fields(unchecked) if field.init]
-    values = {name: getattr(unchecked, name) for name in fields}
-    parts = {
-        name: _checked(value)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type)
-        else value
-        for name, value in values.items()
+    values = {
+        name: _checked(value) if _is_instance(value) else value
+        for name, value in _values(unchecked).items()
     }
-    return type(unchecked)(**parts)
+    return type(unchecked)(**values)
 
 
 def merged(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -79,6 +75,15 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
+def _is_instance(value: object) -> TypeGuard[DataclassInstance]:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _values(instance: DataclassInstance) -> dict[str, Any]:
+    fields = [field.name for field in dataclasses.fields(instance) if field.init]
+    return {name: getattr(instance, name) for name in fields}
+
+
 def to_yaml(instance: DataclassInstance) -> str:
     """Every setting as YAML, defaults included: defaults may change, a run must not."""
     from omegaconf import OmegaConf
@@ -92,18 +97,15 @@ def to_yaml(instance: DataclassInstance) -> str:
 
 def _plain(value: object) -> Any:
     """The value in types that YAML has."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = [field.name for field in dataclasses.fields(value) if field.init]
-        return {name: _plain(getattr(value, name)) for name in fields}
+    if _is_instance(value):
+        value = _values(value)
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     if isinstance(value, enum.Enum):
         return value.name
-    if isinstance(value, Path):
-        return _escape(str(value))
-    return _escape(value) if isinstance(value, str) else value
+    return _escape(str(value)) if isinstance(value, str | Path) else value
 
 
 def _escape(text: str) -> str:

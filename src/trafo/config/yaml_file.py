@@ -22,7 +22,7 @@ from trafo.errors import ConfigError, did_you_mean
 T = TypeVar("T")
 Tree = Mapping[str, Any]
 
-_OPEN_FILES = Path("/dev/fd")  # where `--config <(command)` is found: somebody writes to these
+_OPEN_FILES = Path("/dev/fd")  # the pipes of `--config <(command)`, which a command writes to
 
 
 def read_yaml(path: Path) -> Tree:
@@ -94,7 +94,7 @@ def _merge(cls: type, values: Tree, where: str) -> DictConfig:
 
 @cache
 def _defaults(cls: type) -> DictConfig:
-    """Merging copies them; to make them anew takes longer than all the rest."""
+    """Made once: merging copies them, and making them takes longer than everything else."""
     defaults: DictConfig = OmegaConf.structured(cls)
     return defaults
 

@@ -7,6 +7,7 @@ content as it was. Errors of the system become a `StorageError` that says what t
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import glob
 import os
@@ -17,10 +18,9 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import IO, BinaryIO, Literal, TextIO, overload
+from typing import Any, BinaryIO, Literal, TextIO, overload
 
 from trafo.errors import StorageError, TrafoError
-from trafo.runtime.exchange import exchange
 
 _HINTS = {
     errno.ENOSPC: "free some space and run again, nothing was lost",
@@ -41,6 +41,9 @@ ABANDONED = 86_400.0
 _LONGEST_NAME = 40
 _TOKEN_BYTES = 6
 _LEFTOVER = re.compile(r"\..+\.([0-9a-f]{12}\.tmp|partial(\.documents|\.json)?)")
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of renameat2(2)
+_UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 
 
 @contextmanager
@@ -72,25 +75,20 @@ def atomic_write(
 def atomic_write(path: str | Path, mode: Literal["w"]) -> AbstractContextManager[TextIO]: ...
 
 
-def atomic_write(
-    path: str | Path, mode: Literal["wb", "w"] = "wb"
-) -> AbstractContextManager[BinaryIO] | AbstractContextManager[TextIO]:
+@contextmanager
+def atomic_write(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator[Any]:
     """Open `path` for writing; it changes only when the block ends without an error.
 
     Text is UTF-8 with `\n` at the ends of lines. A symbolic link keeps pointing where it did.
     """
-    return _write(Path(path), mode)  # type: ignore[return-value]
-
-
-@contextmanager
-def _write(path: Path, mode: str) -> Iterator[IO[bytes] | IO[str]]:
-    target = path.resolve()
+    target = Path(path).resolve()
     temporary = _hidden_neighbour(target)
     with storage_errors(path, temporary=temporary):
         if target.is_dir():  # found out now, not after an hour of writing
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         try:
-            with _open_new(temporary, mode) as file:
+            encoding, newline = ("utf-8", "\n") if mode == "w" else (None, None)
+            with temporary.open(mode.replace("w", "x"), encoding=encoding, newline=newline) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -100,19 +98,13 @@ def _write(path: Path, mode: str) -> Iterator[IO[bytes] | IO[str]]:
         sync(target.parent)
 
 
-def _open_new(path: Path, mode: str) -> IO[bytes] | IO[str]:
-    if "b" in mode:
-        return path.open("xb")
-    return path.open("x", encoding="utf-8", newline="\n")
-
-
 @contextmanager
 def atomic_folder(path: str | Path, *, marker: str, replace: bool = True) -> Iterator[Path]:
     """Yield an empty folder to fill; it becomes `path` when the block ends without an error.
 
     `marker` names a file the block must write. A folder that is already at `path` is replaced as
-    a whole, but only if it is empty or holds that file: a mistyped path must not cost anybody
-    their documents. Without `replace` it must be empty, even if two processes come at once.
+    a whole, but only if it is empty or holds that file: a mistyped path must not destroy a user's
+    documents. Without `replace` it must be empty, even if two processes write at once.
     """
     target = Path(path).resolve()
     temporary = _hidden_neighbour(target)
@@ -151,8 +143,37 @@ def _move_into_place(temporary: Path, target: Path, replace: bool) -> None:
     sync(target.parent)
 
 
+def exchange(one: Path, other: Path) -> None:
+    """Swap two folders in one step, so that a whole one is in place at every instant.
+
+    Linux has renameat2(2) for it, the standard library does not. Elsewhere there are two renames,
+    with a gap of microseconds.
+    """
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is not None:
+        paths = os.fsencode(one), os.fsencode(other)
+        if renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0:
+            return
+        code = ctypes.get_errno()
+        if code not in _UNSUPPORTED:
+            raise OSError(code, os.strerror(code), str(other))
+    exchange_by_renaming(one, other)
+
+
+def exchange_by_renaming(one: Path, other: Path) -> None:
+    """For systems without RENAME_EXCHANGE; undone if the second rename fails."""
+    aside = one.with_name(f"{one.name}.aside")
+    other.rename(aside)
+    try:
+        one.rename(other)
+    except OSError:
+        aside.rename(other)
+        raise
+    aside.rename(one)
+
+
 def remove_leftovers(path: str | Path) -> None:
-    """Delete temporary files of killed writers of `path`. Nobody else may be writing it now."""
+    """Delete temporary files of killed writers of `path`. No other process may be writing it."""
     target = Path(path).resolve()
     if len(target.name) <= _LONGEST_NAME:  # else it may be another file's
         token = "[0-9a-f]" * 2 * _TOKEN_BYTES
@@ -171,7 +192,7 @@ def remove_leftovers_in(folder: Path, *, untouched_for: float = 0.0) -> None:
     Where others may be writing now, only those unchanged for `untouched_for` seconds.
     """
     for path in list(folder.iterdir()) if folder.is_dir() else []:
-        with suppress(OSError):  # somebody else has been quicker
+        with suppress(OSError):  # another process was faster
             if is_leftover(path) and time.time() - path.lstat().st_mtime >= untouched_for:
                 remove(path)
 

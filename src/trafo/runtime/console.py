@@ -35,13 +35,11 @@ def results() -> Console:
 
 def say(text: str) -> None:
     """One message, word for word: brackets in a user's text are not markup."""
-    console = messages()
-    text = _printable(text)
-    console.print(visible(text) if console.is_terminal else text, markup=False)
+    messages().print(_printable(text, messages()), markup=False)
 
 
 def visible(text: str) -> str:
-    """Control characters as pictures, except line ends and tabs: text must not steer a terminal."""
+    """Control characters as pictures, except line ends and tabs: they could steer a terminal."""
     return text.translate(_PICTURES)
 
 
@@ -52,20 +50,19 @@ def show(*parts: RenderableType) -> None:
     """
     console = results()
     for part in parts:
-        if isinstance(part, str) or console.is_terminal:
-            if isinstance(part, str):
-                part = visible(_printable(part)) if console.is_terminal else _printable(part)
-            console.print(part, markup=False)
-            continue
-        with console.capture() as capture:
-            console.print(part, markup=False)
-        lines = _printable(capture.get()).splitlines()
-        console.print("\n".join(line.rstrip() for line in lines), markup=False)
+        if not isinstance(part, str) and not console.is_terminal:
+            with console.capture() as capture:
+                console.print(part, markup=False)
+            part = "\n".join(line.rstrip() for line in capture.get().splitlines())
+        if isinstance(part, str):
+            part = _printable(part, console)
+        console.print(part, markup=False)
 
 
-def _printable(text: str) -> str:
+def _printable(text: str, console: Console) -> str:
     """A file's name may hold bytes that are not UTF-8, which Python keeps as lone surrogates."""
-    return text.encode("utf-8", errors="backslashreplace").decode()
+    text = text.encode("utf-8", errors="backslashreplace").decode()
+    return visible(text) if console.is_terminal else text
 
 
 def show_json(content: object) -> None:

@@ -1,4 +1,4 @@
-"""JSON -> objects, from files that anybody may have written."""
+"""JSON -> objects, from files that may be damaged or hostile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def parse_json(text: str | bytes, **settings: Any) -> Any:
-    """`json.loads`; nesting beyond what Python can follow is a ValueError as any other mistake."""
+    """`json.loads`; nesting that is too deep for Python is a ValueError, like any other mistake."""
     try:
         return json.loads(text, **settings)
     except RecursionError:

@@ -35,11 +35,11 @@ _ONE_AT_A_TIME = Lock()
 
 
 def kernel(function: Function, **options: Any) -> Function:
-    """Compile `function` when it is first called; load it from the cache ever after.
+    """Compile `function` when it is first called; load it from the cache from then on.
 
-    numba throws a cached kernel away when the file it is written in changes, but not when code
-    that it uses, in another file, does. So the stamp that it compares is put over the whole folder,
-    and over the folders of the package whose functions its file imports.
+    numba compiles a cached kernel again when its own file changes, but not when a file that it
+    imports from does. So the stamp that numba compares covers the whole folder, and the folders of
+    the same package that its file imports functions from.
     """
     made: Any = numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True, **options)(function)
     made._cache._cache_file._source_stamp = _stamp(_folders(function))

@@ -1,7 +1,4 @@
-"""How much memory this process has used, in bytes.
-
-Linux has it in /proc/self/status (see proc(5)); elsewhere `getrusage` has the peak.
-"""
+"""Memory that this process has used and that the machine has, in bytes; see proc(5)."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ def peak_memory() -> int:
 
 
 def reset_peak_memory() -> int:
-    """Begin a new peak where the system can (Linux, see proc(5)); returns where it begins."""
+    """Start a new peak where the system can (Linux); returns where it starts."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     return peak_memory()

@@ -1,4 +1,4 @@
-"""A Python program in a process of its own, spoken to line by line through stdin and stdout."""
+"""A Python program in its own process, driven line by line through stdin and stdout."""
 
 from __future__ import annotations
 

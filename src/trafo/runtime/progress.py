@@ -3,9 +3,9 @@
     with progress("reading", total=size, unit="MB", scale=1e6) as bar:
         bar.advance(len(chunk))
 
-On a terminal or in a notebook a live bar: description, completed and total, rate, time left; what
-does not fit on the terminal's line is left out from its end. When piped, a plain line every few
-seconds and one at the end; nothing for short jobs.
+On a terminal or in a notebook it is a live bar: description, completed and total, rate, time left,
+cut at the end to fit the terminal's width. When piped, it is a plain line every few seconds and one
+at the end; nothing for short jobs.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Lock
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from trafo.runtime import console
 from trafo.runtime.sizes import format_duration, format_rate
@@ -35,29 +36,22 @@ def set_quiet(quiet: bool) -> None:
     _quiet = quiet
 
 
+@dataclass
 class Bar:
     """Counts what is done and shows it at intervals. `advance` may be called by any thread."""
 
-    def __init__(
-        self,
-        description: str,
-        *,
-        total: float | None,
-        unit: str,
-        scale: float,
-        display: Display,
-        tell: Callable[[], Sequence[str]] | None = None,
-    ) -> None:
-        self.description = description
-        self.total = total
-        self.unit = unit
-        self.scale = scale
-        self.completed = 0.0
-        self.started = perf_counter()
-        self._display = display
-        self._tell = tell
+    description: str
+    total: float | None
+    unit: str
+    scale: float
+    tell: Callable[[], Sequence[str]] | None
+    display: Display
+    completed: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._started = perf_counter()
         self._lock = Lock()
-        self._next_update = self.started + display.interval
+        self._next_update = self._started + self.display.interval
 
     def advance(self, amount: float = 1) -> None:
         """Add to what is done. Costs well under a microsecond unless it is time to show it."""
@@ -66,31 +60,32 @@ class Bar:
             now = perf_counter()
             if now < self._next_update:
                 return
-            self._next_update = now + self._display.interval
-            self._display.update(self)
+            self._next_update = now + self.display.interval
+            self.display.update(self)
 
     @property
     def elapsed(self) -> float:
         """Seconds since the bar was opened."""
-        return perf_counter() - self.started
+        return perf_counter() - self._started
 
     def status(self, width: float = float("inf")) -> str:
         """Such as `12.5/50.0 MB, 3.1 MB/s, 12.0 s left`, or the job's own status (`tell`).
 
         Of what is longer than `width`, as many parts from the beginning as fit, and at least one.
         """
-        parts, between = list(self._parts()), ", " if self._tell is None else "  "
+        parts, between = list(self._parts()), ", " if self.tell is None else "  "
         while len(parts) > 1 and len(between.join(parts)) > width:
             parts.pop()
         return between.join(parts)
 
     def _parts(self) -> Iterator[str]:
-        if self._tell is not None:
-            yield from self._tell()
+        if self.tell is not None:
+            yield from self.tell()
             return
         elapsed = self.elapsed
         rate = self.completed / elapsed if elapsed > 0 else 0.0
-        yield self._amount()
+        of_total = "" if self.total is None else f"/{self._number(self.total)}"
+        yield f"{self._number(self.completed)}{of_total} {self.unit}"
         if rate > 0:
             yield self._rate(rate)
         if self.total is not None and 0 < self.completed < self.total and rate > 0:
@@ -101,18 +96,14 @@ class Bar:
             return format_rate(rate, self.unit)
         return f"{self._number(rate)} {self.unit}/s"
 
-    def _amount(self) -> str:
-        of_total = "" if self.total is None else f"/{self._number(self.total)}"
-        return f"{self._number(self.completed)}{of_total} {self.unit}"
-
     def _number(self, value: float) -> str:
         return f"{value:,.0f}" if self.scale == 1 else f"{value / self.scale:,.1f}"
 
 
-class Display(Protocol):
-    """Where a bar is shown."""
+class Display:
+    """Where a bar is shown; this one shows nothing."""
 
-    interval: float
+    interval = float("inf")
     """seconds between two updates"""
 
     def update(self, bar: Bar) -> None:
@@ -121,20 +112,11 @@ class Display(Protocol):
     def finish(self, bar: Bar) -> None:
         """Show it for the last time."""
 
-
-class Nowhere:
-    """Shows nothing."""
-
-    interval = float("inf")
-
-    def update(self, bar: Bar) -> None:
-        """Nothing."""
-
-    def finish(self, bar: Bar) -> None:
-        """Nothing."""
+    def close(self) -> None:
+        """Give the terminal back, also after an error."""
 
 
-class PlainLines:
+class PlainLines(Display):
     """One line at a time, for logs and pipes."""
 
     interval = SECONDS_BETWEEN_LINES
@@ -149,7 +131,7 @@ class PlainLines:
             console.say(f"{bar.description}: {bar.status()}, {format_duration(bar.elapsed)}")
 
 
-class LiveBar:
+class LiveBar(Display):
     """A bar that redraws itself in place, for terminals."""
 
     interval = SECONDS_BETWEEN_FRAMES
@@ -185,14 +167,13 @@ class LiveBar:
         """Redraw for the last time; a job of unknown length turns out to be complete."""
         bar.total = bar.completed if bar.total is None else bar.total
         self.update(bar)
-        self.close()
 
     def close(self) -> None:
         """Give the terminal back; the last frame stays."""
         self._progress.stop()
 
 
-class NotebookBar:
+class NotebookBar(Display):
     """A bar in the output of a notebook's cell, redrawn in place; needs no widgets."""
 
     interval = SECONDS_BETWEEN_FRAMES
@@ -233,19 +214,17 @@ def progress(
     parts, the most important first.
     """
     display = _choose_display(description, total)
-    bar = Bar(description, total=total, unit=unit, scale=scale, display=display, tell=tell)
+    bar = Bar(description, total, unit, scale, tell, display)
     try:
         yield bar
         display.finish(bar)
     finally:
-        # After an error the half-full bar stays where it is, and the cursor comes back.
-        if isinstance(display, LiveBar):
-            display.close()
+        display.close()
 
 
 def _choose_display(description: str, total: float | None) -> Display:
     if _quiet:
-        return Nowhere()
+        return Display()
     stderr = console.messages()
     if stderr.is_terminal and not stderr.is_dumb_terminal:
         return LiveBar(description, total)

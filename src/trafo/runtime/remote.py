@@ -1,4 +1,4 @@
-"""Files elsewhere, named by URLs such as `s3://bucket/text.txt`, through the package fsspec.
+"""Remote files, named by URLs such as `s3://bucket/text.txt`, through the package fsspec.
 
 Text is read where it is, a range at a time. Whatever must be written in several steps, locked or
 mapped into memory has a local copy in the cache folder: it is finished there, then sent.
@@ -168,7 +168,7 @@ class RemotePath:
 def remote_errors(
     path: RemotePath, done: str = "read", kind: type[TrafoError] = InputError
 ) -> Iterator[None]:
-    """What a file system says in its own way becomes one line: every package has other classes."""
+    """Turn any error of a file system into one line: every package has its own classes."""
     try:
         yield
     except TrafoError:
@@ -208,9 +208,9 @@ def fetched(place: str | Path) -> Path:
 
 
 def send_folder(folder: Path, to: str | Path, last: str) -> None:
-    """Send the files right inside a folder's local copy to where it belongs, the file `last` last.
+    """Send the files right inside a folder's local copy to the URL `to`, the file `last` last.
 
-    Nothing happens if it is there already, because the folder is not a copy.
+    If `to` is a local path, the folder is not a copy, and nothing is sent.
     """
     path = located(to)
     if isinstance(path, RemotePath):

@@ -20,7 +20,7 @@ def seed_everything(seed: int) -> None:
     check_seed(seed)
     random.seed(seed)
     np.random.seed(seed)
-    # Text work must run without torch: whoever uses torch has imported it before seeding.
+    # Text work must run without torch; code that uses torch has imported it before seeding.
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.manual_seed(seed)

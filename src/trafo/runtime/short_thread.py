@@ -1,9 +1,9 @@
 """Heavy work in a thread that ends with it, so that it leaves no OpenMP threads behind.
 
 OpenMP gives every thread that computes helpers of its own, and keeps them while that thread lives.
-Once there are more helpers than cores, none of them waits actively any more for its next piece of
-work: the hundred short pieces of a decoding step then take up to three times as long. So in a
-program with an engine, all other heavy work runs in threads that end.
+Once there are more helpers than cores, they stop spinning while they wait for work: the hundred
+short pieces of a decoding step then take up to three times as long. So in a program with an engine,
+all other heavy work runs in threads that end.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from trafo.errors import ConfigError
 
-MB = 1000**2
 _LARGEST = 1e18  # bytes or seconds: more is a typing mistake, or an attack
 
 _DECIMAL = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}

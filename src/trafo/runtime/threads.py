@@ -1,16 +1,16 @@
 """The number of threads for repeated work: tried at the start, watched, changed when it pays.
 
-Two threads that wait for each other at every step fight with another busy process for the cores:
-then one thread is several times as fast. Nobody can know beforehand, so the work itself is timed.
+Two threads that wait for each other at every step compete with another busy process for the cores:
+then one thread is several times as fast. This cannot be predicted, so the work itself is timed.
 
     threads = ThreadChooser(most=8, use=set_num_threads)
     for batch in batches:
         with threads.timed():
             work(batch)
 
-Each candidate (1, 2, 4, ... up to all) does a few units of work, in turns; the fastest is used, and
-one that is twice as slow as another is given up at once. They are tried again when the work becomes
-slower, and now and then, for at most 5 % of the time.
+Each candidate (1, 2, 4, ... up to all) does a few units of work, in turns. The fastest is used; one
+that is twice as slow as another is dropped at once. They are tried again when the work becomes
+slower, and from time to time, for at most 5 % of the time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from time import perf_counter
 
 _ROUNDS = 2
 _UNITS = 2  # timed of each candidate in a round, after one that wakes its threads up
-_HOPELESS = 2.0  # times as slow as the best one: no more of it in this trial
+_HOPELESS = 2.0  # times as slow as the best one: dropped from this trial
 _GAIN = 1.05  # a change must pay at least this much
 _SLOWER = 1.5  # times as slow as when it was chosen: try again
 _SHARE = 0.05  # of the time may be lost by trying
@@ -105,7 +105,7 @@ class ThreadChooser:
         hopeless = {number for number in costs if _is_hopeless(costs[number], costs)}
         num_rounds = 0 if len(hopeless) == len(costs) - 1 else _ROUNDS
         for _ in range(num_rounds):
-            # The one in use first: the others are given up by comparison with it.
+            # The one in use first: the others are compared with it.
             for number in sorted(self._candidates, key=lambda each: each != before):
                 if number in hopeless:
                     continue
@@ -121,10 +121,10 @@ class ThreadChooser:
         self._decide({number: _mean(c) for number, c in costs.items()}, before)
 
     def _glimpse(self, costs: dict[int, list[float]]) -> Iterator[None]:
-        """A single unit of each, from one thread up; one before that is not counted.
+        """A single unit of each, from one thread up, after one that is not counted.
 
-        The very first work is slower than usual. One thread is held up by other processes no more
-        than by its share, while many threads may take ten times as long as one.
+        The very first work is slower than usual. Beside other processes one thread loses only their
+        share of the time, while many threads may take ten times as long as one.
         """
         self._set(self._candidates[0])
         yield

@@ -2,12 +2,11 @@
 
 In: a pattern's name or a regular expression of the `regex` package. Out: the expression, compiled,
 or the words of a text. BPE never merges across words. The named patterns are those of GPT-2,
-cl100k (GPT-4), o200k (GPT-4o) and Llama 3; `scan.py` runs them much faster than this module does,
-and this module says what is right.
+cl100k (GPT-4), o200k (GPT-4o) and Llama 3. This module defines them; `kernels/scan.py` runs them
+much faster.
 
-Which characters are letters, digits and so on is that of Unicode 16.0, which tiktoken and Hugging
-Face's `tokenizers` follow too, whatever version the installed `regex` package knows: what 16.0
-had not assigned yet belongs to no class.
+Character classes are those of Unicode 16.0, as in tiktoken and Hugging Face's `tokenizers`,
+whatever version the installed `regex` package has: what 16.0 does not assign has no class.
 """
 
 from bisect import bisect_right
@@ -19,7 +18,7 @@ import regex
 from trafo.errors import InputError, did_you_mean
 from trafo.tokenizer.kernels.unicode_classes import unassigned_ranges
 
-_NEVER_ASSIGNED = 0xFFFF  # by Unicode's promise
+_NEVER_ASSIGNED = 0xFFFF  # Unicode guarantees it
 
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
@@ -51,7 +50,7 @@ _REGEX_OF_NAME = {
 
 PATTERN_NAMES = tuple(_REGEX_OF_NAME)
 
-# The same languages as others spell them in their files. Each cuts every text as ours does.
+# The same patterns as other files spell them; each splits every text as ours does.
 _OTHER_SPELLINGS = {
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
     r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
@@ -63,10 +62,10 @@ _OTHER_SPELLINGS = {
 
 
 def pattern_regex(name_or_regex: str) -> str:
-    """The regular expression of a named pattern; a regular expression is its own.
+    """The regular expression of a named pattern; a regular expression is returned unchanged.
 
-    A plain word such as `gpt3` is taken for a misspelt name: as an expression it would only ever
-    cut out itself.
+    A plain word such as `gpt3` is refused as a misspelt name: as an expression it would match only
+    itself.
     """
     if name_or_regex in _REGEX_OF_NAME:
         return _REGEX_OF_NAME[name_or_regex]
@@ -109,8 +108,8 @@ def split_words(text: str, pattern: str = "gpt2") -> list[str]:
     """Cut a text into words that, joined, give the text again.
 
     The named patterns match every character. A user's expression may not: what it leaves out
-    between two matches becomes a word of its own, because a tokenizer that dropped text could not
-    give it back when decoding. Words are whole matches, whatever groups the expression captures.
+    between two matches becomes a word of its own, so that no text is lost. Words are whole matches,
+    whatever groups the expression captures.
     """
     words = []
     covered = 0
@@ -129,7 +128,7 @@ def split_words(text: str, pattern: str = "gpt2") -> list[str]:
 
 
 class _StandIns(dict[int, int]):
-    """For `str.translate`: each character as Unicode 16.0 knows it, filled as it is asked."""
+    """For `str.translate`: each character as Unicode 16.0 knows it, filled on demand."""
 
     def __init__(self) -> None:
         super().__init__({0x295: 0x255})  # a small letter then, a letter without case since 17.0

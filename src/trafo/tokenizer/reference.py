@@ -22,7 +22,7 @@ Pair = tuple[bytes, bytes]
 def train_bpe_reference(
     text: str, vocab_size: int, special_tokens: Sequence[str], pattern: str = "gpt2"
 ) -> tuple[Vocab, list[Pair]]:
-    """Learn merges until the vocabulary is full or no pair is left, of tokens not too long.
+    """Learn merges until the vocabulary is full or no pair of at most LONGEST_TOKEN is left.
 
     Ids 0..255 are the bytes, then come the merges in order of creation, then the special tokens.
     """
@@ -59,8 +59,8 @@ def encode_reference(
 ) -> list[int]:
     """Text to ids: in each word, merge the pair that was learned first, until none is left.
 
-    `whole_words` takes a word that is a token as that token without asking the merges, as
-    tiktoken does (and Hugging Face with `ignore_merges`).
+    `whole_words` takes a word that is a token as that token, whatever the merges say, as tiktoken
+    does (and Hugging Face with `ignore_merges`).
     """
     require_lists(special_tokens=special_tokens)
     specials = list(dict.fromkeys(special_tokens or ()))

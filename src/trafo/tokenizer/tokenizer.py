@@ -44,7 +44,7 @@ class Tokenizer:
 
     Special tokens that the vocabulary lacks are appended to it. What happens to special tokens
     inside a text is the caller's choice, by the argument `special`: `allow` encodes them as their
-    ids, `ignore` as ordinary text (for text from strangers), `refuse` raises InputError.
+    ids, `ignore` as ordinary text (for untrusted text), `refuse` raises InputError.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Tokenizer:
         self._lock = Lock()
 
     def prepare(self) -> Tokenizer:
-        """Load the kernels and make the buffers now, not when they are needed; returns itself."""
+        """Load the kernels and make the buffers now instead of on first use; returns itself."""
         _ = self._compiled
         return self
 
@@ -198,16 +198,16 @@ class Tokenizer:
     ) -> Iterator[int]:
         """The ids of all texts joined, lazily and in constant memory.
 
-        The result does not depend on how the text is divided into strings. (With a regular
-        expression of your own, everything between two special tokens is held in memory.) So a
-        single string will do, too.
+        The result does not depend on how the text is divided into strings; a single string works
+        too. (With a regular expression of your own, everything between two special tokens is held
+        in memory.)
         """
         return self._compiled.encode_iterable(texts, special)
 
     # Ids to text
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The bytes that ids stand for; a flat array or tensor will do."""
+        """The bytes that ids stand for; `ids` may be a flat array or tensor."""
         try:
             return b"".join(map(self.vocab.__getitem__, _as_iterable(ids)))
         except KeyError as error:
@@ -215,7 +215,7 @@ class Tokenizer:
                 f"{error.args[0]!r} is not an id of this tokenizer",
                 hint=f"its ids are whole numbers from 0 to {self.vocab_size - 1:,}",
             ) from None
-        except TypeError:  # it cannot be gone through, or holds rows
+        except TypeError:  # not iterable, or it holds rows
             raise InputError(
                 f"{type(ids).__name__} is not a flat list of ids",
                 hint="decode the rows of a batch one by one",

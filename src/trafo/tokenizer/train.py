@@ -12,13 +12,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from trafo.errors import InputError, require_lists
 from trafo.runtime.memory import peak_memory
-from trafo.runtime.phases import PhaseTimer
 from trafo.runtime.progress import progress
 from trafo.runtime.sizes import format_size
 from trafo.tokenizer.counting.counter import (
@@ -32,18 +32,18 @@ from trafo.tokenizer.counting.store import CountStore
 from trafo.tokenizer.formats.spec import MAX_ID, TokenizerSpec
 from trafo.tokenizer.kernels.arrays import NUM_BYTES
 from trafo.tokenizer.kernels.utf8 import first_invalid
-from trafo.tokenizer.merging.merger import Merge, Merger
-from trafo.tokenizer.merging.rounds import Partitions, merge_in_rounds, merging_memory
+from trafo.tokenizer.merging.known_merges import Merge, Partitions
+from trafo.tokenizer.merging.merger import Merger
+from trafo.tokenizer.merging.rounds import merge_in_rounds, merging_memory
 from trafo.tokenizer.patterns import pattern_regex
 from trafo.tokenizer.reading.chunks import CHUNK_SIZE, Chunker
 from trafo.tokenizer.reading.inputs import Inputs, Paths, open_inputs
 from trafo.tokenizer.reading.records import Errors
 from trafo.tokenizer.reading.workers import at_least_one, checked_workers
-from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import SpecialFinder
 
 CountElsewhere = Callable[[Chunker, str, CountStore], Counting]
-"""from the chunks, the pattern and the store to what fills it"""
+"""makes what counts the chunks, given the pattern, into the store"""
 
 LEAST_MEMORY = 16 << 20  # what training takes in any case, and for each worker
 
@@ -89,9 +89,9 @@ def train_tokenizer(
 
     `field` names the text in JSON lines and Parquet. `errors="replace"` reads U+FFFD where a file
     is not UTF-8. `max_memory`, in bytes, is how much training may take beyond the program itself.
-    `work_dir` keeps the counts, so that a killed run resumes and a larger vocabulary needs no
-    second reading. `elsewhere` counts on other machines (see `trafo.cluster`). None of the others
-    changes the result.
+    `work_dir` keeps the counts: a killed run resumes from them, and a larger vocabulary does not
+    need the text again. `elsewhere` counts on other machines (see `trafo.cluster`). Only
+    `pattern`, `field` and `errors` change the result.
     """
     require_lists(special_tokens=special_tokens)
     special_tokens = list(dict.fromkeys(special_tokens))
@@ -102,35 +102,44 @@ def train_tokenizer(
         workers, chunk_size = _smaller(workers, chunk_size, max_memory)
     inputs = open_inputs(inputs, field, errors)
     chunker = Chunker(inputs, pattern, SpecialFinder(special_tokens), chunk_size, max_memory)
-    timer = PhaseTimer()
-    with timer.phase("loading kernels"):
+    seconds: dict[str, float] = {}
+    with _timed(seconds, "loading kernels"):
         _load_kernels(pattern)
     needs_store = max_memory is not None or elsewhere is not None
     key = _key_of_counts(deciding_facts(inputs, pattern, special_tokens))
     with _count_store(work_dir, needs_store, key) as store:
+        counter: Counting
         if elsewhere is not None and store is not None:
             counter = elsewhere(chunker, pattern, store)
         else:
-            counter = _counter_here(chunker, pattern, workers, store, max_memory)
+            most_memory = None if max_memory is None else max_memory // 8
+            counter = FileCounter(chunker, pattern, workers, store, most_memory)
         with (
-            timer.phase("counting"),
+            _timed(seconds, "counting"),
             progress("counting words", total=inputs.size, unit="MB", scale=1e6) as bar,
         ):
             counter.run(bar.advance)
             partitions, totals = _counts(counter, store)
         with (
-            timer.phase("merging"),
+            _timed(seconds, "merging"),
             progress("merging pairs", total=num_merges, unit="merges") as bar,
         ):
             merges = _merges(partitions, totals, num_merges, max_memory, bar.advance)
     return Training(
         spec=_spec(merges, special_tokens, pattern),
-        seconds=timer.seconds,
+        seconds=seconds,
         peak_memory=peak_memory(),
         num_bytes=counter.num_bytes,
         num_distinct_words=totals.num_distinct,
         num_words=totals.num_words,
     )
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    start = perf_counter()
+    yield
+    seconds[phase] = perf_counter() - start
 
 
 @contextmanager
@@ -141,19 +150,11 @@ def _count_store(
     with ExitStack() as stack:
         if work_dir is None and needs_store:
             work_dir = stack.enter_context(TemporaryDirectory(prefix="trafo-counts-"))
-        store = None if work_dir is None else CountStore(Path(work_dir), key)
-        yield None if store is None else stack.enter_context(store)
-
-
-def _counter_here(
-    chunker: Chunker, pattern: str, workers: int, store: CountStore | None, max_memory: int | None
-) -> Counting:
-    most_memory = None if max_memory is None else max_memory // 8
-    return FileCounter(chunker, pattern, workers, store, most_memory)
+        yield stack.enter_context(CountStore(Path(work_dir), key)) if work_dir is not None else None
 
 
 def deciding_facts(inputs: Inputs, pattern: str, special_tokens: Sequence[str]) -> dict[str, Any]:
-    """Everything that decides a training, but the size of the vocabulary.
+    """Everything that decides a training, except the size of the vocabulary.
 
     A smaller vocabulary is a prefix of a larger one, and both come from the same counts.
     """
@@ -176,7 +177,7 @@ def _key_of_counts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _counts(counter: Counting, store: CountStore | None) -> tuple[Partitions, WordTotals]:
-    """The words counted, in memory or in a store, and how many they are."""
+    """The counted words, in memory or in a store, and their sizes."""
     if store is not None:
         store.join_runs()
         return store.partitions, store.totals()
@@ -202,9 +203,9 @@ def _merges(
 def _load_kernels(pattern: str) -> None:
     """Use every kernel once, so that the first phase is not charged for loading them."""
     text = np.frombuffer(b"a bb bb", np.uint8)
-    first_invalid(text, 0, len(text))
-    counter = WordCounter(Scanner(pattern))
-    counter.count(text, 0, len(text), SpecialFinder(["|"]).find(text, 0, len(text)))
+    first_invalid(text)
+    counter = WordCounter(pattern)
+    counter.count(text, SpecialFinder(["|"]).find(text, 0, len(text)))
     Merger(counter.export(), 1).run()
 
 

@@ -18,7 +18,6 @@ from trafo.tokenizer.counting.counter import (
 )
 from trafo.tokenizer.patterns import PATTERN_NAMES, split_words
 from trafo.tokenizer.reference import split_specials
-from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import SpecialFinder
 
 SPECIALS = ["<|e|>", "<|e|><|e|>", "word"]
@@ -52,7 +51,7 @@ def expected(text: str, pattern: str, specials: Sequence[str] = ()) -> Counter[b
 
 def count(counter: WordCounter, text: str, specials: Sequence[str] = ()) -> None:
     data = np.frombuffer(text.encode(), np.uint8)
-    counter.count(data, 0, len(data), SpecialFinder(specials).find(data, 0, len(data)))
+    counter.count(data, SpecialFinder(specials).find(data, 0, len(data)))
 
 
 def counts_of(words: dict[bytes, int]) -> WordCounts:
@@ -65,7 +64,7 @@ def counts_of(words: dict[bytes, int]) -> WordCounts:
 @settings(deadline=None, max_examples=25)
 @given(texts=st.lists(TEXTS, max_size=3))
 def test_text_after_text(pattern: str, texts: list[str]) -> None:
-    counter = WordCounter(Scanner(pattern))
+    counter = WordCounter(pattern)
     total: Counter[bytes] = Counter()
     for text in texts:
         count(counter, text, SPECIALS)
@@ -78,7 +77,7 @@ def test_words_of_every_length() -> None:
     """At the end of the array too, where eight bytes cannot be read at once."""
     for size in range(1, 150):
         text = "a" * size + " " + "a" * size + "b " + "\x00" * size
-        counter = WordCounter(Scanner("whitespace"))
+        counter = WordCounter("whitespace")
         count(counter, text)
         assert as_dict(counter.export()) == expected(text, "whitespace")
 
@@ -87,7 +86,7 @@ def test_words_that_differ_in_one_byte() -> None:
     for size in (1, 7, 8, 9, 14, 15, 16, 17, 63, 64, 65, 200):
         words = ["a" * i + b + "a" * (size - 1 - i) for i in range(size) for b in "bc\x00"]
         text = " ".join(words + words[::2])
-        counter = WordCounter(Scanner("whitespace"))
+        counter = WordCounter("whitespace")
         count(counter, text)
         assert as_dict(counter.export()) == expected(text, "whitespace")
 
@@ -97,7 +96,7 @@ def test_the_table_and_the_arena_grow(long: bool) -> None:
     """Far beyond the first capacity, so that words move several times."""
     suffix = "-and-a-tail-that-does-not-fit-into-a-key" if long else ""
     words = [f"{number}{suffix}" for number in range(150_000)]
-    counter = WordCounter(Scanner("whitespace"))
+    counter = WordCounter("whitespace")
     before = counter.memory
     count(counter, " ".join(words))
     count(counter, " ".join(words[:1000]))
@@ -110,7 +109,7 @@ def test_the_table_and_the_arena_grow(long: bool) -> None:
 
 def test_a_word_longer_than_the_arena() -> None:
     text = "a" * 500_000 + " " + "b" * 300_000 + " " + "a" * 500_000
-    counter = WordCounter(Scanner("whitespace"))
+    counter = WordCounter("whitespace")
     count(counter, text)
     assert as_dict(counter.export()) == {b"a" * 500_000: 2, b"b" * 300_000: 1, b" ": 2}
 
@@ -138,20 +137,20 @@ def test_counts_need_more_than_32_bits() -> None:
 @given(text=TEXTS, num_partitions=st.integers(1, 9))
 def test_the_parts_of_an_export_are_the_whole(text: str, num_partitions: int) -> None:
     """A word's partition depends on the word alone, so that they can be merged one by one."""
-    counter = WordCounter(Scanner("gpt2"))
+    counter = WordCounter("gpt2")
     count(counter, text)
     partitions = [counter.export(partition, num_partitions) for partition in range(num_partitions)]
     assert sum(map(len, partitions)) == len(counter)
     assert as_dict(concatenate_counts(partitions)) == expected(text, "gpt2")
-    larger = WordCounter(Scanner("gpt2"))
+    larger = WordCounter("gpt2")
     count(larger, " ".join(map(str, range(40_000))) + "\n")
     count(larger, text)
     for partition, words in enumerate(partitions):
         assert set(as_dict(words)) <= set(as_dict(larger.export(partition, num_partitions)))
 
 
-def test_a_cleared_counter_begins_anew() -> None:
-    counter = WordCounter(Scanner("gpt2"))
+def test_a_cleared_counter_starts_again() -> None:
+    counter = WordCounter("gpt2")
     empty = counter.memory
     count(counter, " ".join(map(str, range(100_000))))
     counter.clear()
@@ -161,7 +160,7 @@ def test_a_cleared_counter_begins_anew() -> None:
 
 
 def test_nothing_counted_is_an_empty_export() -> None:
-    counter = WordCounter(Scanner("gpt2"))
+    counter = WordCounter("gpt2")
     count(counter, "")
     counter.add(counter.export())
     assert as_dict(counter.export()) == {}
@@ -173,6 +172,6 @@ def test_nothing_counted_is_an_empty_export() -> None:
 )
 def test_real_text(name: str) -> None:
     text = shared_text(name)
-    counter = WordCounter(Scanner("gpt2"))
+    counter = WordCounter("gpt2")
     count(counter, text)
     assert as_dict(counter.export()) == expected(text, "gpt2")

@@ -15,7 +15,6 @@ from trafo.tokenizer.counting.counter import WordCounter, WordCounts
 from trafo.tokenizer.counting.store import NUM_PARTITIONS, CountStore
 from trafo.tokenizer.reading.chunks import START, Position
 from trafo.tokenizer.train import train_bpe
-from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import NO_SPECIALS
 
 KEY = {"inputs": [("a.txt", 1, 2)], "pattern": "x"}
@@ -27,10 +26,10 @@ def words(seed: int, number: int = 3000) -> list[str]:
 
 
 def counter_of(*texts: list[str]) -> WordCounter:
-    counter = WordCounter(Scanner("whitespace"))
+    counter = WordCounter("whitespace")
     for text in texts:
         data = np.frombuffer(" ".join(text).encode(), np.uint8)
-        counter.count(data, 0, len(data), NO_SPECIALS)
+        counter.count(data, NO_SPECIALS)
     return counter
 
 
@@ -72,7 +71,7 @@ def test_runs_of_several_counters_add_up(tmp_path: Path) -> None:
         store.add_run([counter_of(texts[2])], Position(0, 20), 20)
         assert total(store) == expected(*texts[:3])
         assert names(tmp_path) == {"run-0000", "run-0001"}
-    with CountStore(tmp_path, KEY) as store:  # another process goes on
+    with CountStore(tmp_path, KEY) as store:  # another process resumes
         assert (store.position, store.num_bytes) == (Position(0, 20), 20)
         store.add_run([counter_of(texts[3])], Position(1), 30)
         store.join_runs()
@@ -116,7 +115,7 @@ def test_a_run_that_is_not_in_the_manifest_is_swept_away(
 @pytest.mark.parametrize(
     "manifest", [b"", b"{", b"[]", b"\xff", b'{"key": 1}', None], ids=lambda m: str(m)[:9]
 )
-def test_without_a_manifest_of_ours_it_starts_anew(tmp_path: Path, manifest: bytes | None) -> None:
+def test_without_a_manifest_of_ours_it_starts_again(tmp_path: Path, manifest: bytes | None) -> None:
     with CountStore(tmp_path, KEY) as store:
         store.add_run([counter_of(words(1))], Position(0, 10), 10)
     if manifest is not None:

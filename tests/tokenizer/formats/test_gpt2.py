@@ -77,7 +77,7 @@ BYTES = {to_printable(bytes([byte])): byte for byte in range(256)}
         ({**BYTES, "ab": True}, "", "not a whole number"),
         (BYTES, "#version: 0.2\na b\n", r"merges\.txt, line 2: 'ab' is not in the vocabulary"),
         (BYTES, "ab c\n", "line 1: 'ab' is not in the vocabulary"),
-        ({**BYTES, "ab": 256}, "a b\n\na b\n", r"line 3: the merge comes twice; .*line 1"),
+        ({**BYTES, "ab": 256}, "a b\n\na b\n", r"line 3: the merge is given twice; .*line 1"),
         ({**BYTES, "ab": 256}, "a b c\n", "line 1: a merge needs two tokens"),
         ({**BYTES, "ab": 256}, "a \n", "line 1: a merge needs two tokens"),
         ({**BYTES, "ab": 256}, "a 日\n", "'日' is not in the byte alphabet"),
@@ -95,7 +95,7 @@ def test_gpt2_errors_name_the_place(
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b'{"a": 1,\n "a": 2}', "'a' comes twice"),
+        (b'{"a": 1,\n "a": 2}', "'a' is given twice"),
         (b'{"a": 1,\n x}', "line 2, column 2: is not JSON"),
         (b"[]", "not a JSON object"),
         (b'{"\xff": 1}', "not UTF-8 at byte 2"),

@@ -142,8 +142,8 @@ def test_merges_out_of_order_are_no_ranks(tmp_path: Path) -> None:
         (b"IQ== x\n", "line 1: .* is not a base64"),
         (b"IQ==\n", "line 1: .* is not a base64"),
         (b"IQ== -1\n", "line 1: .* between"),
-        (b"IQ== 0\nIQ== 1\n", r"line 2: the token b'!' comes twice"),
-        (b"IQ== 0\nIg== 0\n", "line 2: the rank 0 comes twice"),
+        (b"IQ== 0\nIQ== 1\n", r"line 2: the token b'!' is given twice"),
+        (b"IQ== 0\nIg== 0\n", "line 2: the rank 0 is given twice"),
         (b"IQ== 0\n", "no token for the byte 0x00"),
     ],
 )

@@ -11,6 +11,7 @@ from tests.shared import shared_text
 
 from trafo.tokenizer import reference
 from trafo.tokenizer.counting.counter import WordCounts
+from trafo.tokenizer.merging.known_merges import KnownMerges
 from trafo.tokenizer.merging.merger import Merger
 from trafo.tokenizer.reference import train_bpe_reference
 
@@ -106,7 +107,7 @@ def test_very_long_tokens() -> None:
 def test_going_on_from_known_merges(words: dict[bytes, int], first: int, more: int) -> None:
     known = expected(words, first)
     counts = counts_of(words)
-    assert Merger(counts, first + more, known).run() == expected(words, first + more)
+    assert Merger(counts, first + more, KnownMerges(known)).run() == expected(words, first + more)
 
 
 @settings(deadline=None, max_examples=50)

@@ -1,4 +1,4 @@
-"""Threads: every item once, errors raised, nobody waits for ever, never much is under way."""
+"""Threads: every item once, errors raised, nothing hangs, only a few items are under way."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ PATIENCE = 20.0  # seconds until a test is taken for stuck
 
 
 def in_time(function: Callable[[], Any]) -> Any:
-    """The function's result or error, or a failure if it takes for ever."""
+    """The function's result or error, or a failure if it hangs."""
     outcome: list[Any] = []
 
     def run() -> None:
@@ -67,7 +67,7 @@ def test_few_items_are_under_way(num_workers: int) -> None:
     for asked in range(1, 50):
         assert in_time(lambda: next(results)) == (asked - 1) ** 2
         assert producer.made <= asked + 2 * num_workers
-    results.close()  # whoever stops asking is not kept waiting
+    results.close()  # a caller that stops early does not have to wait
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 5])
@@ -136,7 +136,7 @@ def test_a_pool_makes_no_more_than_are_used_at_once() -> None:
         with pool.borrow() as member:
             size = len(member)
             time.sleep(0.001)
-            assert len(member) == size  # nobody else has it
+            assert len(member) == size  # no other thread has it
             member.append(number)
 
     in_time(lambda: list(map_in_order(use, range(60), 3)))

@@ -52,7 +52,7 @@ def jsonl(texts: list[str]) -> bytes:
 
 
 def ends_of(documents: list[list[int]]) -> list[int]:
-    """Where documents end; empty ones are none."""
+    """Where documents end; empty ones do not count."""
     return list(accumulate(len(ids) for ids in documents if ids))
 
 
@@ -152,7 +152,7 @@ def test_an_end_token_that_the_tokenizer_lacks(tmp_path: Path, tokenizer: Tokeni
         encode_files(tokenizer, path, tmp_path / "out", end_of_document="<|x|>")
 
 
-def test_special_tokens_from_strangers(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_special_tokens_in_untrusted_text(tmp_path: Path, tokenizer: Tokenizer) -> None:
     text = f"one{END}two{PAD}"
     path = write(tmp_path / "in.txt", text)
     ignored = encode_files(tokenizer, path, tmp_path / "out", special="ignore")
@@ -228,7 +228,7 @@ def test_a_finished_file_is_left_alone(
 
 
 @pytest.mark.parametrize("change", ["text", "tokenizer", "special", "damage", "documents"])
-def test_another_or_a_damaged_file_is_made_anew(
+def test_another_or_a_damaged_file_is_made_again(
     tmp_path: Path, tokenizer: Tokenizer, change: str
 ) -> None:
     text = f"some text{END}more"

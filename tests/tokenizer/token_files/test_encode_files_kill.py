@@ -1,4 +1,4 @@
-"""Encoding killed at any instant and run again gives the same files to the byte, and goes on."""
+"""Encoding killed at any instant and run again gives the same files to the byte, and resumes."""
 
 import gzip
 import json
@@ -72,7 +72,7 @@ if mode == "steps":
     save = token_writer.TokenWriter._save_in_background
     def save_at_once(self):
         save(self)
-        self._saving.join()
+        self._saving.result()
     token_writer.TokenWriter._save_in_background = save_at_once
     for step in range(1, 10_000, int(sys.argv[4])):
         clean()

@@ -176,7 +176,7 @@ def test_a_manifest_with_a_wrong_field(path: Path, field: str, value: object) ->
 
 
 @pytest.mark.parametrize("which", [Path, documents_path])
-def test_a_flipped_bit_is_found_and_encoded_anew(
+def test_a_flipped_bit_is_found_and_encoded_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], which: Callable[[Path], Path]
 ) -> None:
     path = write(tmp_path / "corpus.tokens", IDS, ENDS)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from trafo.tokenizer.patterns import PATTERN_NAMES, split_words
 from trafo.tokenizer.reference import split_specials
 from trafo.tokenizer.words.cutter import Cutter, whole_characters
-from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import SpecialFinder
 
 AWKWARD = st.text(alphabet="'sſldDRea AÉéǅʰ中א\u0301 \t\n\r\u00a0\u3000123²!/-<|e>😀\u200d")
@@ -46,7 +45,7 @@ def test_more_text_changes_nothing_before_the_cut(
     whole = (known + more).encode()
     known_bytes = len(known.encode()) + data.draw(st.integers(0, 3), "half a character")
     known_bytes = min(known_bytes, len(whole))
-    cutter = Cutter(Scanner(pattern), SpecialFinder(specials))
+    cutter = Cutter(pattern, SpecialFinder(specials))
     end = safe_end(cutter, whole[:known_bytes])
     left, right = whole[:end].decode(), whole[end:].decode()
     assert words(left, pattern, specials) + words(right, pattern, specials) == words(
@@ -76,7 +75,7 @@ def test_every_short_text_at_every_cut(
 ) -> None:
     texts = ["".join(t) for n in range(size + 1) for t in product(alphabet, repeat=n)]
     words_of = {text: words(text, pattern, specials) for text in texts}
-    cutter = Cutter(Scanner(pattern), SpecialFinder(specials))
+    cutter = Cutter(pattern, SpecialFinder(specials))
     end_of = {}
     for text in texts:
         if len(text) < size:
@@ -97,7 +96,7 @@ def test_every_short_text_at_every_cut(
 @example(text="")
 def test_the_end_of_the_text_is_safe(pattern: str, text: str) -> None:
     data = np.frombuffer(text.encode(), np.uint8)
-    cutter = Cutter(Scanner(pattern), SpecialFinder([]))
+    cutter = Cutter(pattern, SpecialFinder([]))
     assert cutter.cut(data, 0, len(data), is_end=True)[0] == len(data)
 
 
@@ -113,7 +112,7 @@ def test_a_place_told_from_a_window_is_safe_in_the_whole_text(
     pattern: str, specials: list[str], text: str, start: int, size: int
 ) -> None:
     data = text.encode()
-    cutter = Cutter(Scanner(pattern), SpecialFinder(specials))
+    cutter = Cutter(pattern, SpecialFinder(specials))
     place = cutter.last_certain_place(data[start : start + size])
     if place is not None:
         assert 0 < place < size
@@ -125,30 +124,30 @@ def test_a_place_told_from_a_window_is_safe_in_the_whole_text(
 def test_a_window_of_english_has_such_a_place() -> None:
     window = b"it was the best of times, <|e|> it was <|the end|>, he said."
     for pattern in ("gpt2", "gpt4", "gpt4o", "llama3", "whitespace"):
-        cutter = Cutter(Scanner(pattern), SpecialFinder(["<|e|>", "<|the end|>"]))
+        cutter = Cutter(pattern, SpecialFinder(["<|e|>", "<|the end|>"]))
         assert cutter.last_certain_place(window) == window.index(b" <|the")
     for pattern in ("none", MY_OWN):
-        assert Cutter(Scanner(pattern), SpecialFinder([])).last_certain_place(window) is None
+        assert Cutter(pattern, SpecialFinder([])).last_certain_place(window) is None
 
 
 @pytest.mark.parametrize("pattern", ["gpt2", "gpt4", "gpt4o", "whitespace"])
 @pytest.mark.parametrize("text", ["word " * 4000, "中 文。" * 4000, "!\n" * 4000, " \n\n!" * 4000])
 def test_most_of_a_long_text_is_certain(pattern: str, text: str) -> None:
     """Otherwise memory would grow with the text."""
-    cutter = Cutter(Scanner(pattern), SpecialFinder(SPECIALS))
+    cutter = Cutter(pattern, SpecialFinder(SPECIALS))
     data = text.encode()
     assert safe_end(cutter, data) > len(data) - 40
 
 
 def test_behind_a_special_token_every_pattern_may_be_cut() -> None:
     for pattern in [*PATTERN_NAMES, MY_OWN]:
-        cutter = Cutter(Scanner(pattern), SpecialFinder(["<|e|>"]))
+        cutter = Cutter(pattern, SpecialFinder(["<|e|>"]))
         assert safe_end(cutter, b"a b<|e|>abc!") == 8
         assert safe_end(cutter, b"a!<|e|>") in (0, 7)
 
 
 def test_text_that_is_not_utf8_is_cut_without_reading_its_characters() -> None:
-    cutter = Cutter(Scanner("gpt2"), SpecialFinder([]))
+    cutter = Cutter("gpt2", SpecialFinder([]))
     damaged = np.frombuffer(b"\xff\xff a \xe2\xff \xf0", np.uint8)
     assert cutter.cut(damaged, 0, len(damaged))[0] == 4
     assert cutter.cut(damaged[5:], 0, 4)[0] == 0

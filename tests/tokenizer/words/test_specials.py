@@ -79,7 +79,6 @@ def test_many_different_tokens() -> None:
 
 
 def test_without_tokens_nothing_is_found() -> None:
-    assert not SpecialFinder([])
     assert find([], "<|endoftext|>") == []
 
 
@@ -89,7 +88,7 @@ def test_an_empty_token_is_refused() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "a\ud800"])
-def test_what_is_no_text_is_refused(token: str) -> None:
+def test_what_is_not_text_is_refused(token: str) -> None:
     with pytest.raises(InputError, match="special token"):
         SpecialFinder([token])
     with pytest.raises(InputError, match="special token"):

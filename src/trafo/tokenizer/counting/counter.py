@@ -2,8 +2,8 @@
 
 A `WordCounter` belongs to one thread: it scans chunks of text and counts their words in a hash
 table that grows with the number of distinct words. Counters are exported as `WordCounts` (plain
-arrays), which can be added to another counter, so that merging the tables of several threads,
-reading saved counts back and merging spilled ones are all the same act.
+arrays), which another counter can add: that is how the tables of several threads, saved counts and
+counts spilled to disk are merged.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trafo.tokenizer.kernels.arrays import Bytes, Counts, Ends, Specials
 from trafo.tokenizer.kernels.count import count_words, export_partition, partition_size
@@ -54,6 +55,13 @@ class WordCounts:
         """How many words there are."""
         return WordTotals(len(self.counts), int(self.counts.sum()), len(self.text))
 
+    def where(self, is_chosen: NDArray[np.bool_]) -> WordCounts:
+        """Only the words that are chosen."""
+        sizes = np.diff(self.ends, prepend=0)
+        text = self.text[np.repeat(is_chosen, sizes)]
+        text.flags.writeable = False
+        return WordCounts(text, np.cumsum(sizes[is_chosen]), self.counts[is_chosen])
+
 
 def concatenate_counts(many: Iterable[WordCounts]) -> WordCounts:
     """Several counts that share no word, as one."""
@@ -73,7 +81,7 @@ def merge_counts(many: Iterable[WordCounts]) -> WordCounts:
     first_two = list(islice(many, 2))
     if len(first_two) == 1:
         return first_two[0]
-    total = WordCounter(Scanner("none"), num_words=max(map(len, first_two), default=0))
+    total = WordCounter("none", num_words=max(map(len, first_two), default=0))
     for words in chain(first_two, many):
         total.add(words)
     return total.export()
@@ -82,9 +90,9 @@ def merge_counts(many: Iterable[WordCounts]) -> WordCounts:
 class WordCounter:
     """Counts words, one chunk of text after the other."""
 
-    def __init__(self, scanner: Scanner, num_words: int = _FIRST_CAPACITY // 2) -> None:
-        """`num_words` there is room for from the beginning."""
-        self._scanner = scanner
+    def __init__(self, pattern: str, num_words: int = _FIRST_CAPACITY // 2) -> None:
+        """`num_words`: how many it has room for from the beginning."""
+        self._scanner = Scanner(pattern)
         self._table = new_table(1 << max(4, (2 * num_words - 1).bit_length()), _FIRST_ARENA)
         self._batch = new_batch()
 
@@ -96,9 +104,9 @@ class WordCounter:
         """Bytes held by the table."""
         return self._table.slots.nbytes + self._table.arena.nbytes
 
-    def count(self, data: Bytes, start: int, stop: int, specials: Specials) -> None:
+    def count(self, data: Bytes, specials: Specials) -> None:
         """Count the words of valid UTF-8 between the special tokens."""
-        for first, ends in self._scanner.words(data, start, stop, specials):
+        for first, ends in self._scanner.words(data, 0, len(data), specials):
             self._add(data, first, ends, _ONE_EACH)
 
     def add(self, words: WordCounts) -> None:

@@ -11,19 +11,18 @@ from trafo.tokenizer.counting.counter import WordCounter
 from trafo.tokenizer.counting.store import CountStore
 from trafo.tokenizer.reading.chunks import START, Chunker, PlannedChunk
 from trafo.tokenizer.reading.workers import Pool, map_in_order
-from trafo.tokenizer.words.scanner import Scanner
 
 SECONDS_BETWEEN_SAVES = 60.0
 
 
 class Counting(Protocol):
-    """Counts the words of all chunks into a store, elsewhere than in threads of this process."""
+    """Counts the words of all chunks: `FileCounter`, or its counterpart for a cluster."""
 
     num_bytes: int
     """of text, counted so far"""
 
     def run(self, advance: Callable[[float], None]) -> None:
-        """Count to the end, from where the store left off; `advance` is told the bytes read."""
+        """Count to the end; `advance` is told the bytes read from disk."""
 
 
 class FileCounter:
@@ -42,7 +41,7 @@ class FileCounter:
     ) -> None:
         self.position = store.position if store else START
         self.num_bytes = store.num_bytes if store else 0  # of text, counted so far
-        self._pool = Pool(lambda: WordCounter(Scanner(pattern)))
+        self._pool = Pool(lambda: WordCounter(pattern))
         self._chunker = chunker
         self._num_workers = num_workers
         self._store = store
@@ -74,7 +73,7 @@ class FileCounter:
         # Taken before reading, so that mostly a thread keeps its counter, and a core its cache.
         with self._pool.borrow() as counter:
             chunk = self._chunker.read(planned)
-            counter.count(chunk.data, 0, len(chunk.data), chunk.specials)
+            counter.count(chunk.data, chunk.specials)
         return planned, len(chunk.data)
 
     def _until_save(self, chunks: Iterator[PlannedChunk]) -> Iterator[PlannedChunk]:

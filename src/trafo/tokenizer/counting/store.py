@@ -5,7 +5,7 @@ A folder holds runs, each the content of the counters at some moment:
 
     manifest.json     what is counted, how far, and the sizes of the runs that are valid
     run-0000.counts   partition after partition: the words end to end, int64 ends, int64 counts
-    lock              held while somebody counts
+    lock              held while a process counts
 
 Runs are partitioned by the hash of the words, so that one partition of all runs can be added up at
 a time. A run is on disk before the manifest names it; the manifest is replaced as a whole.
@@ -84,7 +84,7 @@ class CountStore:
         self._lock.close()
 
     def _read_manifest(self) -> None:
-        """Go on where the runs that are there end, unless they count something else."""
+        """Resume after the existing runs, unless they count something else."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             manifest = parse_json((self._folder / _MANIFEST).read_text())
             if manifest["key"] == self._key:

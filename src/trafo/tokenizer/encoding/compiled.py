@@ -21,7 +21,6 @@ from trafo.tokenizer.kernels.bpe import SHORT
 from trafo.tokenizer.kernels.encode import SLACK
 from trafo.tokenizer.reading.workers import Pool, default_workers, map_in_order
 from trafo.tokenizer.words.cutter import Cutter
-from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import NO_SPECIALS, SpecialFinder
 
 _MANY_SPECIALS = 16  # from here on, looking for one after the other takes longer than for all
@@ -51,7 +50,7 @@ class CompiledEncoder:
 
     def new_cutter(self, special: SpecialPolicy) -> Cutter:
         """Finds where a long text may be cut into chunks that are encoded apart; for one thread."""
-        return Cutter(Scanner(self._pattern), self.special_finder(special))
+        return Cutter(self._pattern, self.special_finder(special))
 
     def encode(self, text: str, special: SpecialPolicy) -> list[int]:
         """The ids of a text."""
@@ -90,13 +89,10 @@ class CompiledEncoder:
         data = np.frombuffer(bytes(pending), np.uint8)
         end, specials = cutter.cut(data, 0, len(data), is_end=is_end)
         self._check_refused(specials, special)
-        encoder = self._encoders.take()
-        try:
+        with self._encoders.borrow() as encoder:
             room = encoder.buffer if end <= BUFFER else np.empty(end + SLACK, np.uint32)
             count = encoder.encode(data, 0, end, specials, room)
             return _as_list(room[:count]), end
-        finally:
-            self._encoders.give_back(encoder)
 
     def encode_long(self, text: str, special: SpecialPolicy) -> Ids:
         """Cut a long text into chunks, encode them side by side, and put the ids in order."""

@@ -16,8 +16,8 @@ from trafo.tokenizer.kernels.bpe import (
     NO_ID,
     SCRATCH_PER_BYTE,
     SHORT,
+    encode_each,
     encode_long,
-    fill_merge_table,
 )
 from trafo.tokenizer.kernels.encode import (
     CACHE_FULL,
@@ -33,7 +33,7 @@ from trafo.tokenizer.kernels.encode import (
     encode_words,
     enter_words,
 )
-from trafo.tokenizer.kernels.pair_table import PairTable, new_pair_table
+from trafo.tokenizer.kernels.pair_table import PairTable, fill_pair_table, new_pair_table
 from trafo.tokenizer.kernels.scan import OFFSET_MASK
 from trafo.tokenizer.kernels.unicode_classes import character_classes
 from trafo.tokenizer.kernels.word_table import WordTable, new_batch, new_table
@@ -45,6 +45,7 @@ _CACHE_ARENA = 1 << 20
 _LONG_IDS = 1 << 20
 _WORDS_AT_ONCE = 1 << 14
 _SHOWN = 60  # bytes of a word in an error
+_HALF = np.uint64(32)
 
 BUFFER = 1 << 13  # bytes of text whose ids fit into an encoder's own buffer
 
@@ -74,22 +75,27 @@ class Merges:
     ) -> "Merges":
         """From the id of each byte and the merges as (left id, right id, merged id), in order."""
         table = new_pair_table(len(merges))
-        fill_merge_table(table, np.array(merges, np.uint64).reshape(-1, 3))
+        left, right, merged = np.array(merges, np.uint64).reshape(-1, 3).T
+        ranks = np.arange(len(merges), dtype=np.uint64)
+        fill_pair_table(table, left << _HALF | right, ranks << _HALF | merged)
         ids_of_bytes = np.full(256, NO_ID, np.uint32)
         for byte, token_id in byte_ids.items():
             ids_of_bytes[byte] = token_id
         return cls(table, ids_of_bytes, whole_words)
 
+    def encode_each(self, text: Bytes, ends: Ends) -> tuple[Ids, Ends]:
+        """The ids that BPE makes of each word, end to end, and where each word ends in them."""
+        ids, id_ends = np.empty(len(text), np.uint32), np.empty(len(ends), np.int64)
+        longest = int(np.diff(ends, prepend=0).max(initial=SHORT))
+        scratch = np.empty(SCRATCH_PER_BYTE * longest, np.int64)
+        total = encode_each(text, ends, self.byte_ids, self.table, ids, id_ends, scratch)
+        return ids[:total], id_ends
+
 
 class Encoder:
     """Encodes text into a buffer of the caller's. One for each thread."""
 
-    def __init__(
-        self,
-        pattern: str,
-        merges: Merges,
-        special_ids: Sequence[int],
-    ) -> None:
+    def __init__(self, pattern: str, merges: Merges, special_ids: Sequence[int]) -> None:
         self._scanner = Scanner(pattern)
         self._is_gpt2 = pattern == "gpt2"
         self._merges = merges
@@ -125,18 +131,16 @@ class Encoder:
             count = encode_gpt2(data, start, stop, specials, out, handles, True)
         return int(count)
 
-    def encode_chunk(
-        self, data: Bytes, start: int, stop: int, specials: Specials, document_end: int = int(NO_ID)
-    ) -> Ids:
-        """The ids of data[start:stop], in a buffer that the next call overwrites.
+    def encode_chunk(self, data: Bytes, specials: Specials, document_end: int = int(NO_ID)) -> Ids:
+        """The ids of a chunk, in a buffer that the next call overwrites.
 
         `document_end` is the id to write at the end of each document; NO_ID for none.
         """
         self._arrays["special_ids"][-1] = document_end
-        needed = stop - start + len(specials) + SLACK
+        needed = len(data) + len(specials) + SLACK
         if len(self._room) < needed:
             self._room = np.empty(needed + needed // 4, np.uint32)
-        return self._room[: self.encode(data, start, stop, specials, self._room)]
+        return self._room[: self.encode(data, 0, len(data), specials, self._room)]
 
     def places_of_specials(self) -> Int64s:
         """How many ids are before each special token of the text encoded last."""
@@ -145,7 +149,7 @@ class Encoder:
     def _encode_words(
         self, data: Bytes, start: int, stop: int, specials: Specials, out: Ids
     ) -> int:
-        """The same for any pattern: scan, then encode, some thousand words at a time."""
+        """`encode` for any pattern: scan, then encode, some thousand words at a time."""
         state = self._arrays["state"]
         state[IDS] = state[SPECIALS_MET] = 0
         for first, ends in self._scanner.words(data, start, stop, specials):
@@ -197,8 +201,7 @@ class Encoder:
         ids = np.array([token_id for _, token_id in self._merges.whole_words], np.uint32)
         text = np.frombuffer(b"".join(words), np.uint8)
         ends = np.cumsum([len(word) for word in words], dtype=np.int64)
-        arrays = self._arrays
-        enter_words(text, ends, ids, *(arrays[n] for n in ("slots", "arena", "used", "batch")))
+        enter_words(text, ends, ids, self._arrays.handles)
 
 
 def _new_cache(merges: Merges) -> WordTable:

@@ -1,4 +1,4 @@
-"""The ids of the first short texts, in plain Python, before the kernels are there.
+"""The ids of the first short texts, in plain Python, before the kernels are loaded.
 
 numba takes a second to import, and the kernels take ten to compile on a new machine. A sentence is
 encoded long before that, by the algorithm of `reference.py` on ids.
@@ -17,7 +17,7 @@ from trafo.tokenizer.reference import split_specials
 SpecialPolicy = Literal["allow", "ignore", "refuse"]
 
 _LONGEST_TEXT = 1_000  # characters
-_MOST_TEXT = 10_000  # characters in all: whoever encodes more gains by the kernels
+_MOST_TEXT = 10_000  # characters in total: for more, loading the kernels pays
 _MOST_SPECIALS = 100
 
 
@@ -42,7 +42,7 @@ class FirstEncoder:
         self._room = _MOST_TEXT if has_all_bytes and is_small else 0
 
     def encode(self, text: str, special: SpecialPolicy) -> list[int] | None:
-        """The ids of a text, or None if it, or all so far, are too long for this way."""
+        """The ids of a text, or None if it is too long, or all so far together are."""
         length = len(utf8(text))
         if length > min(_LONGEST_TEXT, self._room):
             return None

@@ -5,18 +5,10 @@ are printable in Latin-1 stand for themselves; the other 68 (blanks, control cha
 hyphen) become the characters from U+0100 on, in order. So the space is `Ġ` and the newline `Ċ`.
 """
 
-from itertools import count
-
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-
-
-def _character_of_byte() -> dict[int, str]:
-    table = {byte: chr(byte) for byte in _PRINTABLE}
-    spare = count(0x100)
-    return {byte: table.get(byte) or chr(next(spare)) for byte in range(256)}
-
-
-_CHARACTERS = _character_of_byte()
+_OTHERS = sorted(set(range(256)) - set(_PRINTABLE))
+_CHARACTERS = {byte: chr(byte) for byte in _PRINTABLE}
+_CHARACTERS |= {byte: chr(0x100 + i) for i, byte in enumerate(_OTHERS)}
 _BYTES = {character: byte for byte, character in _CHARACTERS.items()}
 
 

@@ -19,13 +19,12 @@ _VERSION_LINE = "#version: 0.2\n"
 
 
 def read_gpt2(
-    vocab_path: str | Path,
-    merges_path: str | Path,
+    vocab_path: Path,
+    merges_path: Path,
     special_tokens: SpecialTokens = (),
     pattern: str = "gpt2",
 ) -> TokenizerSpec:
-    """Read the two files; what they leave out, the pattern and the special tokens, is given."""
-    vocab_path, merges_path = Path(vocab_path), Path(merges_path)
+    """Read the two files; the pattern and the special tokens, which they leave out, are given."""
     vocab = parse_vocab(read_json(vocab_path), str(vocab_path), set(special_tokens))
     numbered = _merge_lines(read_text(merges_path))
     merges = parse_merges(
@@ -36,14 +35,14 @@ def read_gpt2(
     return with_special_tokens(TokenizerSpec(vocab, merges, pattern=pattern), special_tokens)
 
 
-def write_gpt2(spec: TokenizerSpec, vocab_path: str | Path, merges_path: str | Path) -> None:
+def write_gpt2(spec: TokenizerSpec, vocab_path: Path, merges_path: Path) -> None:
     """Write the two files."""
     id_of_token = spec.ordinary_tokens()
     for special, i in spec.special_tokens.items():
         id_of_token.setdefault(special.encode(), i)
     by_id = sorted(id_of_token.items(), key=lambda item: item[1])
-    write_json(Path(vocab_path), {to_printable(token): i for token, i in by_id})
-    with atomic_write(Path(merges_path), "wb") as file:
+    write_json(vocab_path, {to_printable(token): i for token, i in by_id})
+    with atomic_write(merges_path, "wb") as file:
         lines = [f"{to_printable(left)} {to_printable(right)}\n" for left, right in spec.merges]
         file.write((_VERSION_LINE + "".join(lines)).encode())
 
@@ -91,7 +90,9 @@ def parse_merges(
                 raise FormatError(what, where=place_of(index))
         if merges.setdefault((left, right), index) != index:
             first = place_of(merges[left, right])
-            raise FormatError("the merge comes twice", where=place_of(index), hint=f"see {first}")
+            raise FormatError(
+                "the merge is given twice", where=place_of(index), hint=f"see {first}"
+            )
     return list(merges)
 
 

@@ -1,9 +1,9 @@
 """Hugging Face's `tokenizer.json` for byte-level BPE, in and out.
 
 The file names a pipeline: normalizer, pre-tokenizer (the split pattern), model (vocabulary and
-merges in GPT-2's byte alphabet), decoder, and tokens that are matched in the text before all of
-it. A file that trafo would give other ids for is refused. Special tokens that a post-processor
-puts around a text are left out: add them after encoding.
+merges in GPT-2's byte alphabet), decoder, and added tokens, which are matched in the text first. A
+file is refused if trafo would give other ids. Special tokens that a post-processor puts around a
+text are left out: add them after encoding.
 """
 
 from dataclasses import replace
@@ -14,18 +14,13 @@ from trafo.errors import FormatError
 from trafo.tokenizer.formats.byte_alphabet import to_printable
 from trafo.tokenizer.formats.gpt2 import parse_merges, parse_vocab
 from trafo.tokenizer.formats.huggingface_split import (
+    byte_level,
     pattern_of_pre_tokenizer,
     pre_tokenizer_of_pattern,
 )
 from trafo.tokenizer.formats.json_files import read_json, write_json
 from trafo.tokenizer.formats.spec import TokenizerSpec, check_id, with_special_tokens
 
-_BYTE_LEVEL_DECODER = {  # only the type matters, but the others must be there
-    "type": "ByteLevel",
-    "add_prefix_space": False,
-    "trim_offsets": True,
-    "use_regex": True,
-}
 # Switches of the model that would change the ids, and the values that do not.
 _HARMLESS: dict[str, tuple[Any, ...]] = {
     "dropout": (None, 0, 0.0),
@@ -35,9 +30,8 @@ _HARMLESS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def read_huggingface(path: str | Path) -> TokenizerSpec:
+def read_huggingface(path: Path) -> TokenizerSpec:
     """Read a `tokenizer.json`."""
-    path = Path(path)
     content = read_json(path)
     where = str(path)
     model = _check_model(content.get("model"), where)
@@ -59,7 +53,7 @@ def read_huggingface(path: str | Path) -> TokenizerSpec:
     return replace(spec, merges=merges)
 
 
-def write_huggingface(spec: TokenizerSpec, path: str | Path) -> None:
+def write_huggingface(spec: TokenizerSpec, path: Path) -> None:
     """Write a `tokenizer.json`."""
     content = {
         "version": "1.0",
@@ -69,7 +63,7 @@ def write_huggingface(spec: TokenizerSpec, path: str | Path) -> None:
         "normalizer": None,
         "pre_tokenizer": pre_tokenizer_of_pattern(spec.pattern, str(path)),
         "post_processor": None,
-        "decoder": _BYTE_LEVEL_DECODER,
+        "decoder": byte_level(),  # only the type matters, but `tokenizers` wants the others too
         "model": {
             "type": "BPE",
             "dropout": None,
@@ -84,7 +78,7 @@ def write_huggingface(spec: TokenizerSpec, path: str | Path) -> None:
             "merges": [f"{to_printable(a)} {to_printable(b)}" for a, b in spec.merges],
         },
     }
-    write_json(Path(path), content, indent=1)
+    write_json(path, content, indent=1)
 
 
 def _check_model(model: Any, where: str) -> dict[str, Any]:

@@ -4,10 +4,10 @@ r"""Split patterns <-> the `pre_tokenizer` of a `tokenizer.json`.
 patterns are a `Split` before it. `tokenizers` runs expressions with Oniguruma; those of our named
 patterns mean the same there, others are checked (`oniguruma.py`).
 
-Digits that are split off first (`Digits`, or a `Split`) and a named pattern on what is between
-them are one expression: the digits, or the pattern without them, to which a digit is where a text
-ends. (`Digits` follows a newer Unicode than all else in `tokenizers`: to it 13 more characters,
-from U+11DE0 and U+16FF4 on, are digits.) Other sequences are refused.
+Digits that are split off first (`Digits`, or a `Split`), followed by a named pattern for the text
+between them, are one expression: the digits, or the pattern without them, to which a digit is like
+the end of the text. (`Digits` follows a newer Unicode than the rest of `tokenizers`, with 13 more
+digits, from U+11DE0 and U+16FF4 on.) Other sequences are refused.
 """
 
 from typing import Any
@@ -24,14 +24,8 @@ _DIGITS = (r"\p{N}", r"\p{N}+", r"\p{N}{1,3}")
 def pre_tokenizer_of_pattern(pattern: str, where: str) -> dict[str, Any]:
     """The `pre_tokenizer` that splits as the pattern does."""
     name = pattern_name(pattern)
-    byte_level = {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": True,
-        "use_regex": name == "gpt2",
-    }
     if name in ("gpt2", "none"):
-        return byte_level
+        return byte_level(use_regex=name == "gpt2")
     if name not in PATTERN_NAMES:
         check_read_alike(pattern, where)
     split = {
@@ -40,7 +34,13 @@ def pre_tokenizer_of_pattern(pattern: str, where: str) -> dict[str, Any]:
         "behavior": "Isolated",
         "invert": False,
     }
-    return {"type": "Sequence", "pretokenizers": [split, byte_level]}
+    return {"type": "Sequence", "pretokenizers": [split, byte_level(use_regex=False)]}
+
+
+def byte_level(use_regex: bool = True) -> dict[str, Any]:
+    """The step that turns words into the byte alphabet; with `use_regex` it splits, too."""
+    switches = {"add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
+    return {"type": "ByteLevel", **switches}
 
 
 def pattern_of_pre_tokenizer(pre_tokenizer: Any, where: str) -> str:

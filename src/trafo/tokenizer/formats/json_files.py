@@ -24,10 +24,10 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in the file. A key that comes twice is refused: one of the two would be lost."""
+    """The object in the file. A duplicate key is refused: one of the values would be lost."""
     text = read_text(path)
     try:
-        content = parse_json(text, object_pairs_hook=_without_doubles)
+        content = parse_json(text, object_pairs_hook=_without_duplicates)
     except json.JSONDecodeError as error:
         where = f"{path}, line {error.lineno}, column {error.colno}"
         raise FormatError(f"is not JSON: {error.msg}", where=where) from error
@@ -38,11 +38,11 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
-        [(double, _)] = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {double!r} comes twice")
+        [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {key!r} is given twice")
     return content
 
 

@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from trafo.errors import FormatError, InputError, StorageError
+from trafo.errors import FormatError, InputError
+from trafo.runtime.atomic import storage_errors
 from trafo.runtime.remote import fetched
 from trafo.tokenizer.formats.gpt2 import read_gpt2, write_gpt2
 from trafo.tokenizer.formats.huggingface import read_huggingface, write_huggingface
@@ -60,9 +61,8 @@ def save_folder(
     write_json(folder / "trafo.json", about, indent=2)
 
 
-def load_folder(folder: str | Path) -> TokenizerSpec:
+def load_folder(folder: Path) -> TokenizerSpec:
     """Read trafo's folder and check that it is what was written."""
-    folder = Path(folder)
     about = _read_about(folder)
     specials = about["special_tokens"]
     for special, i in specials.items():
@@ -71,16 +71,16 @@ def load_folder(folder: str | Path) -> TokenizerSpec:
     spec = replace(spec, whole_words=about["whole_words"])
     if content_hash(spec) != about["content_hash"]:
         raise FormatError(
-            "a file was changed or damaged: the content does not fit the hash in trafo.json",
+            "a file was changed or damaged: the content does not match the hash in trafo.json",
             where=str(folder),
             hint="save the tokenizer again, or delete trafo.json to read the files as they are",
         )
     return spec
 
 
-def load_training_facts(folder: str | Path) -> dict[str, Any]:
+def load_training_facts(folder: Path) -> dict[str, Any]:
     """What `save_folder` was given as `training`."""
-    return dict(_read_about(Path(folder))["training"])
+    return dict(_read_about(folder)["training"])
 
 
 def detect_format(path: str | Path) -> Format:
@@ -148,7 +148,7 @@ def _read_about(folder: Path) -> dict[str, Any]:
         raise FormatError("does not describe a tokenizer", where=str(path))
     if version > _VERSION:
         raise FormatError(
-            f"is of version {version}, this trafo reads up to {_VERSION}",
+            f"has version {version}, but this trafo reads only up to {_VERSION}",
             where=str(path),
             hint="update trafo",
         )
@@ -203,9 +203,6 @@ def _save_gpt2_folder(spec: TokenizerSpec, folder: Path) -> None:
 
 def _make_folder(folder: str | Path) -> Path:
     folder = Path(folder)
-    try:
+    with storage_errors(folder, "making the folder"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        what = f"the folder cannot be made: {error.strerror}"
-        raise StorageError(what, where=str(folder)) from error
     return folder

@@ -1,11 +1,11 @@
-r"""Is an expression read alike by Oniguruma, which `tokenizers` runs, and by the `regex` package?
+r"""Does a regular expression mean the same to Oniguruma (in `tokenizers`) and to `regex`?
 
 In: a regular expression. Out: nothing, or a FormatError that names what the two may read in
-different ways. The same spelling often means two things: `^` and `$` are lines to the one and the
-text to the other, `\h` a hexadecimal digit or a blank, `{1,3}+` a repetition or a possessive one,
-`(?i:ss)` matches `ß` or does not, `[a[b]]` is a set of sets or not, and where an expression
-matches nothing the one cuts the text and the other does not. So this is a list of what is known to
-be the same, held to `tokenizers` by a test; all else is refused.
+different ways. The same spelling often has two meanings: `^` and `$` match at lines or only at the
+ends of the text, `\h` is a hexadecimal digit or a blank, `{1,3}+` a repetition or a possessive one,
+`(?i:ss)` matches `ß` or does not, `[a[b]]` is a set of sets or not, and an empty match cuts the
+text or does not. So this is a list of what is known to be the same, checked against `tokenizers` by
+a test; everything else is refused.
 """
 
 import re
@@ -108,7 +108,7 @@ class _Parser:
             is_range_end = self._match(_PROPERTY) is None and self._match(_SET_ESCAPE) is None
             if is_range_end and not self._match(_ONE_CHARACTER):
                 self.refuse(self._expression[self.position : self.position + 2])
-            if self._expression.startswith("-", self.position) and not self._at_end_of_set():
+            if self._next() == "-" and not self._expression.startswith("-]", self.position):
                 self._range(is_range_end)
         return 1
 
@@ -116,9 +116,6 @@ class _Parser:
         self._take("-")
         if not has_start or self._next() in ("[", "") or not self._match(_ONE_CHARACTER):
             self.refuse(self._expression[self.position - 2 : self.position + 2])
-
-    def _at_end_of_set(self) -> bool:
-        return self._expression.startswith("-]", self.position)
 
     def _next(self) -> str:
         return self._expression[self.position : self.position + 1]

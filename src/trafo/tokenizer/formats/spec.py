@@ -22,8 +22,8 @@ SpecialTokens = Iterable[str] | Mapping[str, int]  # with ids or without
 class TokenizerSpec:
     """`vocab` holds the special tokens too; ids may have gaps.
 
-    `whole_words` takes a word that is a token as that token without asking the merges (Hugging
-    Face calls it `ignore_merges`); vocabularies with tokens that no merge makes need it.
+    `whole_words` takes a word that is a token as that token, whatever the merges say (Hugging Face
+    calls it `ignore_merges`); vocabularies with tokens that no merge makes need it.
     """
 
     vocab: dict[int, bytes]
@@ -33,7 +33,7 @@ class TokenizerSpec:
     whole_words: bool = False
 
     def ordinary_tokens(self) -> dict[bytes, int]:
-        """The tokens that plain text can become: all but those that are only special."""
+        """The tokens that plain text can become, by id: all but those that are only special."""
         only_special = set(self.special_tokens.values())
         made_by_bpe = {bytes([byte]) for byte in range(256)} | {a + b for a, b in self.merges}
         id_of_token: dict[bytes, int] = {}

@@ -1,14 +1,14 @@
 """tiktoken's rank files, in and out.
 
-One token per line: its bytes in base64, a space, its rank, which is also its id. Merges are not
-written: of all neighbours in a word those are joined whose join has the lowest rank, the leftmost
-first. A word that is a token as a whole is that token. Pattern and special tokens are not written
-either; for OpenAI's own files we know them by name.
+One token per line: its bytes in base64, a space, its rank, which is also its id. The merges are not
+in the file: of all neighbours in a word, tiktoken joins those whose result has the lowest rank, the
+leftmost first. A word that is a token as a whole is that token. Pattern and special tokens are not
+in the file either; for OpenAI's own files we know them by name.
 
-That is BPE with merges in order of rank, so one encoder serves all formats: when a token is made
-inside a word, no join has crossed its borders yet, so the joins inside were those that happen to
-its bytes alone. The last of these is the only pair that ever makes it. It may have parts of a
-higher rank than the token's own.
+This is BPE with merges in order of rank, so one encoder serves all formats: when a token is made
+inside a word, no merge has crossed its borders yet, so the merges inside are those of its bytes
+alone. The last of them is the only pair that ever makes the token. Its parts may have a higher rank
+than the token.
 """
 
 import binascii
@@ -48,12 +48,9 @@ _KNOWN_FILES: dict[str, tuple[str, dict[str, int]]] = {
 
 
 def read_tiktoken(
-    path: str | Path,
-    pattern: str | None = None,
-    special_tokens: SpecialTokens | None = None,
+    path: Path, pattern: str | None = None, special_tokens: SpecialTokens | None = None
 ) -> TokenizerSpec:
     """Read a rank file; OpenAI's own are known by name, others need a pattern."""
-    path = Path(path)
     known_pattern, known_specials = _KNOWN_FILES.get(path.stem, (None, {}))
     pattern = pattern or known_pattern
     if pattern is None:
@@ -69,11 +66,11 @@ def read_tiktoken(
     return with_special_tokens(spec, known_specials if special_tokens is None else special_tokens)
 
 
-def write_tiktoken(spec: TokenizerSpec, path: str | Path) -> None:
-    """Write the ordinary tokens. Refuses a tokenizer whose ids would come out otherwise."""
-    ranks = dict(sorted(spec.ordinary_tokens().items(), key=lambda item: item[1]))
+def write_tiktoken(spec: TokenizerSpec, path: Path) -> None:
+    """Write the ordinary tokens; a tokenizer whose ids would be different is refused."""
+    ranks = spec.ordinary_tokens()
     _check_expressible(spec, ranks, str(path))
-    with atomic_write(Path(path), "wb") as file:
+    with atomic_write(path, "wb") as file:
         for token, rank in ranks.items():
             file.write(b"%b %d\n" % (b64encode(token), rank))
 
@@ -120,7 +117,7 @@ def _read_ranks(path: Path) -> dict[bytes, int]:
         token, rank = _parse_line(line, where)
         if token in ranks or rank in seen:
             what = f"the token {token!r}" if token in ranks else f"the rank {rank}"
-            raise FormatError(f"{what} comes twice", where=where)
+            raise FormatError(f"{what} is given twice", where=where)
         ranks[token] = rank
         seen.add(rank)
     _check_all_bytes(ranks, str(path))
@@ -142,22 +139,18 @@ def _parse_line(line: str, where: str) -> tuple[bytes, int]:
 def _check_all_bytes(ranks: Mapping[bytes, int], where: str) -> None:
     missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
     if missing:
-        raise FormatError(f"there is no token for the byte 0x{missing[0]:02x}", where=where)
+        raise FormatError(f"has no token for the byte 0x{missing[0]:02x}", where=where)
 
 
 def _check_expressible(spec: TokenizerSpec, ranks: Mapping[bytes, int], where: str) -> None:
     _check_all_bytes(ranks, where)
     merges, all_reachable = merges_of_ranks(ranks)
     products = [ranks[left + right] for left, right in spec.merges]
+    problem = None
     if products != sorted(products) or not set(merges) <= set(spec.merges):
-        raise FormatError(
-            "the merges are not in the order of the ids, which a rank file cannot express",
-            where=where,
-            hint="write vocab.json and merges.txt, or tokenizer.json",
-        )
-    if not all_reachable and not spec.whole_words:
-        raise FormatError(
-            "some tokens are made by no merge; a rank file would use them for whole words",
-            where=where,
-            hint="write vocab.json and merges.txt, or tokenizer.json",
-        )
+        problem = "the merges are not in the order of the ids, which a rank file cannot express"
+    elif not all_reachable and not spec.whole_words:
+        problem = "some tokens are made by no merge; a rank file would use them for whole words"
+    if problem:
+        hint = "write vocab.json and merges.txt, or tokenizer.json"
+        raise FormatError(problem, where=where, hint=hint)

@@ -12,7 +12,7 @@ Uint64s = NDArray[np.uint64]
 
 NUM_BYTES = 256  # values of a byte: the first symbols
 
-# In bytes. A text without spaces would become tokens of megabytes, of use to nobody.
+# In bytes. Without a limit, text without spaces would give useless tokens of megabytes.
 LONGEST_TOKEN = 4096
 
 Ids = Uint32s

@@ -1,8 +1,8 @@
 """Machine words for the kernels: unaligned loads, bit counting, 64 bytes classified at once.
 
-numba has no spelling for these, so each is a few lines of LLVM IR. LLVM turns the 64-lane vectors
-into whatever the processor has (AVX2, AVX-512, NEON, or plain code), so the result is the same
-everywhere and only the speed differs. No index is checked: callers keep reads inside the array.
+numba cannot express these, so each is a few lines of LLVM IR. LLVM turns the 64-lane vectors into
+what the processor has (AVX2, AVX-512, NEON, or plain code), so the result is the same everywhere
+and only the speed differs. No index is checked: callers keep reads inside the array.
 """
 
 from typing import Any
@@ -25,22 +25,26 @@ def _pointer(
     return builder.bitcast(address, target.as_pointer())
 
 
+def _load(context: Any, builder: Any, array_type: Any, array: Any, index: Any, target: Any) -> Any:
+    """What is at array[index], which need not be aligned, as a `target`."""
+    value = builder.load(_pointer(context, builder, array_type, array, index, target))
+    value.align = 1
+    return value
+
+
 @intrinsic
 def load8(typing_context: Any, data: Any, index: Any) -> Any:
     """Eight bytes of a uint8 array from any index, little endian, as one uint64."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = _pointer(context, builder, signature.args[0], args[0], args[1], _WORD)
-        word = builder.load(pointer)
-        word.align = 1
-        return word
+        return _load(context, builder, signature.args[0], args[0], args[1], _WORD)
 
     return types.uint64(data, types.int64), generate
 
 
 @intrinsic
 def get(typing_context: Any, array: Any, index: Any) -> Any:
-    """array[index] of a flat array, for an index that is never negative: spares that test."""
+    """array[index] of a flat array, without numba's test for a negative index."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         base = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -112,10 +116,7 @@ def ascii_masks(typing_context: Any, data: Any, index: Any) -> Any:
     result = types.UniTuple(types.uint64, 6)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vector = builder.load(
-            _pointer(context, builder, signature.args[0], args[0], args[1], _LANES)
-        )
-        vector.align = 1
+        vector = _load(context, builder, signature.args[0], args[0], args[1], _LANES)
 
         def all_lanes(value: int) -> Any:
             return ir.Constant(_LANES, [value] * 64)
@@ -143,10 +144,7 @@ def range_mask(typing_context: Any, data: Any, index: Any, first: Any, last: Any
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array, position, low, high = args
-        vector = builder.load(
-            _pointer(context, builder, signature.args[0], array, position, _LANES)
-        )
-        vector.align = 1
+        vector = _load(context, builder, signature.args[0], array, position, _LANES)
 
         def all_lanes(byte: Any) -> Any:
             nothing = ir.Constant(_LANES, ir.Undefined)

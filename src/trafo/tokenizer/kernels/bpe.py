@@ -1,14 +1,13 @@
 """One word -> its token ids: the merge of lowest rank first, the leftmost first among equals.
 
-Short words look for the lowest rank by going through all pairs, which beats any cleverness for a
-dozen bytes. Long ones (a megabyte without a space is one word) keep their pairs in a heap, so
-that the work grows with n log n.
+Short words go through all pairs to find the lowest rank, which is fastest for a dozen bytes. Long
+ones (a megabyte without a space is one word) keep their pairs in a heap: n log n.
 """
 
 import numpy as np
 
 from trafo.runtime.kernels import kernel, subkernel
-from trafo.tokenizer.kernels.arrays import Bytes, Ids, Int64s, Uint64s
+from trafo.tokenizer.kernels.arrays import Bytes, Ends, Ids, Int64s, Uint64s
 from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable, pair_key, pair_slot
 
 NO_ID = np.uint32(0xFFFFFFFF)  # of a byte that the vocabulary lacks
@@ -17,18 +16,6 @@ SCRATCH_PER_BYTE = 6  # int64 that `encode_long` needs for each byte: three, and
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
-_ONE = np.uint64(1)
-
-
-@kernel
-def fill_merge_table(table: PairTable, merges: Uint64s) -> None:
-    """Enter merges (rows of left id, right id, merged id); of two equal pairs the first counts."""
-    for rank in range(merges.shape[0]):
-        key = pair_key(merges[rank, 0], merges[rank, 1])
-        slot = pair_slot(table, key)
-        if table[slot + 1] == NO_VALUE:
-            table[slot] = key
-            table[slot + 1] = np.uint64(rank) << _HALF | merges[rank, 2]
 
 
 @subkernel
@@ -114,6 +101,17 @@ def _pop(heap: Int64s, size: int) -> int:
     return size
 
 
+@subkernel
+def _push_pair(
+    left: int, right: int, ids: Ids, table: PairTable, merge: Uint64s, heap: Int64s, size: int
+) -> int:
+    """Look up the merge of two neighbours, and push it if there is one; returns the new size."""
+    merge[left] = _merge_of(table, ids[left], ids[right])
+    if merge[left] == NO_VALUE:
+        return size
+    return _push(heap, size, np.int64(merge[left] >> _HALF << _HALF | np.uint64(left)))
+
+
 @kernel
 def encode_long(
     data: Bytes,
@@ -141,9 +139,7 @@ def encode_long(
         before[i] = i - 1
         merge[i] = NO_VALUE
         if i + 1 < length:
-            merge[i] = _merge_of(table, ids[i], ids[i + 1])
-            if merge[i] != NO_VALUE:
-                size = _push(heap, size, np.int64(merge[i] >> _HALF << _HALF | np.uint64(i)))
+            size = _push_pair(i, i + 1, ids, table, merge, heap, size)
     while size > 0:
         entry = np.uint64(heap[0])
         size = _pop(heap, size)
@@ -157,14 +153,9 @@ def encode_long(
         merge[at] = NO_VALUE
         if after[at] < length:
             before[after[at]] = at
-            merge[at] = _merge_of(table, ids[at], ids[after[at]])
-            if merge[at] != NO_VALUE:
-                size = _push(heap, size, np.int64(merge[at] >> _HALF << _HALF | np.uint64(at)))
-        left = before[at]
-        if left >= 0:
-            merge[left] = _merge_of(table, ids[left], ids[at])
-            if merge[left] != NO_VALUE:
-                size = _push(heap, size, np.int64(merge[left] >> _HALF << _HALF | np.uint64(left)))
+            size = _push_pair(at, after[at], ids, table, merge, heap, size)
+        if before[at] >= 0:
+            size = _push_pair(before[at], at, ids, table, merge, heap, size)
     count = 0
     at = 0
     while at < length:
@@ -172,3 +163,28 @@ def encode_long(
         count += 1
         at = after[at]
     return count
+
+
+@kernel
+def encode_each(
+    text: Bytes,
+    ends: Ends,
+    byte_ids: Ids,
+    table: PairTable,
+    ids: Ids,
+    id_ends: Ends,
+    scratch: Int64s,
+) -> int:
+    """Write the ids of all words end to end; returns how many."""
+    start = total = np.int64(0)
+    for word in range(ends.size):
+        length = ends[word] - start
+        room = ids[total:]
+        if length <= SHORT:
+            merges = scratch[:SHORT].view(np.uint64)
+            total += encode_short(text, start, length, byte_ids, table, room, merges)
+        else:
+            total += encode_long(text, start, length, byte_ids, table, room, scratch)
+        id_ends[word] = total
+        start = ends[word]
+    return total

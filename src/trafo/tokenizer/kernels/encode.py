@@ -69,23 +69,17 @@ _unpack = unpacker(EncoderArrays)
 
 
 @kernel
-def enter_words(
-    text: Bytes,
-    ends: Ends,
-    ids: Ids,
-    slots: Slots,
-    arena: Bytes,
-    used: Int64s,
-    batch: Batch,
-) -> None:
+def enter_words(text: Bytes, ends: Ends, ids: Ids, handles: Handles) -> None:
     """Put words of one id each into the cache, which has room for them."""
+    arrays = _unpack(handles)
+    slots, arena, batch = arrays.slots, arrays.arena, arrays.batch
     start = np.int64(0)
     for index in range(ends.size):
         make_keys(text, start, ends, index, 1, slots, batch)
         slot = find_word(text, batch, 0, slots, arena)
         if slot < 0:
             slot = -1 - slot
-            add_word(text, batch, 0, slot, slots, arena, used)
+            add_word(text, batch, 0, slot, slots, arena, arrays.used)
         slots[slot + 2] = np.uint64(ids[index])
         slots[slot + 3] = np.uint64(1) << _HALF
         start = ends[index]

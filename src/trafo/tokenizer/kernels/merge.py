@@ -23,7 +23,7 @@ from trafo.tokenizer.kernels.arrays import Int32s, Int64s, Uint32s
 from trafo.tokenizer.kernels.cells import NONE, Places
 from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, may_merge, pop_best, push
 
-# What the state holds, in numbers: merges, pairs, places, heap entries, symbols.
+# What the state holds: the numbers of merges, pairs, places, heap entries and symbols.
 MERGES, PAIRS, PLACES, HEAP, SYMBOLS = range(5)
 
 # Why `run_merges` came back.
@@ -38,6 +38,19 @@ class Births(NamedTuple):
     pair: Int32s  # for each new place: the pair, the cell, the weight
     cell: Uint32s
     weight: Int64s
+
+
+class MergeArrays(NamedTuple):
+    """Everything that merging works on."""
+
+    cells: Int32s
+    places: Places
+    pairs: Pairs
+    heap: Heap
+    symbols: Symbols
+    births: Births
+    merges: Int32s  # left and right symbol of each
+    state: Int64s
 
 
 @subkernel
@@ -55,7 +68,7 @@ def _pair_of(
 
 
 @subkernel
-def merge_places(
+def _merge_places(
     pair: int,
     new: int,
     cells: Int32s,
@@ -65,9 +78,9 @@ def merge_places(
     pairs: Pairs,
     num_pairs: int,
     births: Births,
-    num_births: int,
 ) -> tuple[int, int]:
     """Put `new` wherever `pair` begins; returns the number of pairs and of new places."""
+    num_births = 0
     left, right = pairs.left[pair], pairs.right[pair]
     left_length, new_length = length[left], length[left] + length[right]
     for i in range(place_cells.size):
@@ -113,7 +126,7 @@ def merge_places(
 
 
 @subkernel
-def settle_births(
+def _settle_births(
     first_pair: int,
     num_pairs: int,
     births: Births,
@@ -139,7 +152,7 @@ def settle_births(
 
 
 @subkernel
-def new_symbol(pair: int, new: int, pairs: Pairs, symbols: Symbols) -> None:
+def _new_symbol(pair: int, new: int, pairs: Pairs, symbols: Symbols) -> None:
     """Enter the bytes of a merged pair."""
     left, right = pairs.left[pair], pairs.right[pair]
     start = symbols.offset[new]
@@ -170,62 +183,44 @@ def _what_is_full(
 
 
 @subkernel
-def _merge(
-    pair: int,
-    cells: Int32s,
-    places: Places,
-    pairs: Pairs,
-    heap: Heap,
-    symbols: Symbols,
-    births: Births,
-    state: Int64s,
-) -> None:
+def _merge(pair: int, arrays: MergeArrays) -> None:
     """Merge a pair wherever it begins, and enter the pairs that are born into the heap."""
+    pairs, places, births = arrays.pairs, arrays.places, arrays.births
+    symbols, state = arrays.symbols, arrays.state
     old_pairs, new = state[PAIRS], state[SYMBOLS]
-    new_symbol(pair, new, pairs, symbols)
-    stop = pairs.first[pair] + pairs.size[pair]
-    num_pairs, num_births = merge_places(
+    _new_symbol(pair, new, pairs, symbols)
+    start, stop = pairs.first[pair], pairs.first[pair] + pairs.size[pair]
+    num_pairs, num_births = _merge_places(
         pair,
         new,
-        cells,
-        places.cell[pairs.first[pair] : stop],
-        places.weight[pairs.first[pair] : stop],
+        arrays.cells,
+        places.cell[start:stop],
+        places.weight[start:stop],
         symbols.length,
         pairs,
         old_pairs,
         births,
-        0,
     )
     pairs.count[pair] = 0
-    state[PLACES] = settle_births(
+    state[PLACES] = _settle_births(
         old_pairs, num_pairs, births, num_births, pairs, places, state[PLACES]
     )
     for born in range(old_pairs, num_pairs):
         if pairs.count[born] > 0 and may_merge(born, pairs, symbols):
-            state[HEAP] = push(heap, state[HEAP], born, pairs, symbols)
+            state[HEAP] = push(arrays.heap, state[HEAP], born, pairs, symbols)
     state[PAIRS] = num_pairs
     state[SYMBOLS] = new + 1
 
 
 @kernel
-def run_merges(
-    most: int,
-    least: int,
-    cells: Int32s,
-    places: Places,
-    pairs: Pairs,
-    heap: Heap,
-    symbols: Symbols,
-    births: Births,
-    merges: Int32s,
-    state: Int64s,
-) -> int:
+def run_merges(most: int, least: int, arrays: MergeArrays) -> int:
     """Merge up to `most` pairs, the best first, as long as they occur `least` times or more.
 
     Comes back early, with the reason, if an array could overflow during the next merge. The places
     cannot: each merge of two symbols makes at most two, and there are fewer such merges than places
     in the beginning.
     """
+    pairs, heap, symbols, state = arrays.pairs, arrays.heap, arrays.symbols, arrays.state
     while state[MERGES] < most:
         pair, state[HEAP] = pop_best(heap, state[HEAP], pairs, symbols)
         if pair == NONE:
@@ -235,8 +230,8 @@ def run_merges(
         if is_rare or reason != DONE:
             state[HEAP] = push(heap, state[HEAP], pair, pairs, symbols)
             return DONE if is_rare else reason
-        _merge(pair, cells, places, pairs, heap, symbols, births, state)
-        merges[2 * state[MERGES]] = pairs.left[pair]
-        merges[2 * state[MERGES] + 1] = pairs.right[pair]
+        _merge(pair, arrays)
+        arrays.merges[2 * state[MERGES]] = pairs.left[pair]
+        arrays.merges[2 * state[MERGES] + 1] = pairs.right[pair]
         state[MERGES] += 1
     return DONE

@@ -21,7 +21,7 @@ class Pairs(NamedTuple):
 
 
 class Symbols(NamedTuple):
-    """The bytes of each symbol: their number, the first eight as a big-endian number, and all."""
+    """Of each symbol: how many bytes, the first eight as a big-endian number, and all of them."""
 
     length: Int64s
     head: Uint64s

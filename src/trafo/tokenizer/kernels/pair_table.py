@@ -6,7 +6,7 @@ value. That is rank << 32 | merged id for encoding; a pair's number or its count
 
 import numpy as np
 
-from trafo.runtime.kernels import subkernel
+from trafo.runtime.kernels import kernel, subkernel
 from trafo.tokenizer.kernels.arrays import Uint64s
 
 PairTable = Uint64s
@@ -43,3 +43,13 @@ def pair_slot(table: PairTable, key: np.uint64) -> int:
         if slot == table.size:
             slot = 0
     return slot
+
+
+@kernel
+def fill_pair_table(table: PairTable, keys: Uint64s, values: Uint64s) -> None:
+    """Enter pairs with their values; of two equal pairs the first counts."""
+    for i in range(keys.size):
+        slot = pair_slot(table, keys[i])
+        if table[slot + 1] == NO_VALUE:
+            table[slot] = keys[i]
+            table[slot + 1] = values[i]

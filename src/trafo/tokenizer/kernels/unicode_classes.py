@@ -1,4 +1,4 @@
-"""The class of every Unicode character, as far as the split patterns ask for it.
+"""The class of every Unicode character, as far as the split patterns need it.
 
 The classes are those of Unicode 16.0, which tiktoken 0.14 and `tokenizers` 0.23 follow. They are
 shipped, so that a text gives the same ids on every machine, whatever version the `regex` package

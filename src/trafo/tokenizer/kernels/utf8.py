@@ -55,9 +55,9 @@ def _sequence_length(data: Bytes, index: int, stop: int) -> int:
 
 
 @kernel
-def first_invalid(data: Bytes, start: int, stop: int) -> int:
+def first_invalid(data: Bytes) -> int:
     """The index of the first byte that is not part of valid UTF-8, or -1."""
-    index = start
+    index, stop = 0, data.size
     while index < stop:
         if index + 64 <= stop and ascii_masks(data, index)[5] == 0:
             index += 64

@@ -2,7 +2,7 @@
 
 A pair's count never rises, and new pairs arise only inside words that a merge changes. So as long
 as the best pair occurs `least` times or more, a word all of whose pairs are rarer is never
-touched and need not be there. Each round
+touched and need not be loaded. Each round
 
  1. goes through all words on disk, cut into symbols by the merges known so far, and adds up
     their pairs in buckets: pairs may share one, so a bucket is an upper bound;
@@ -17,17 +17,17 @@ best pair fit, `passes.py` finds the next few merges.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from trafo.errors import InputError
 from trafo.runtime.sizes import format_size
-from trafo.tokenizer.counting.counter import WordCounts
+from trafo.tokenizer.counting.counter import WordCounts, concatenate_counts
 from trafo.tokenizer.kernels.arrays import Int64s
-from trafo.tokenizer.kernels.known_merges import gather_words
-from trafo.tokenizer.merging.known_merges import KnownMerges
-from trafo.tokenizer.merging.merger import Merge, Merger
+from trafo.tokenizer.kernels.symbols import best_pairs, count_in_buckets
+from trafo.tokenizer.merging.known_merges import KnownMerges, Merge, Partitions
+from trafo.tokenizer.merging.merger import Merger
 from trafo.tokenizer.merging.passes import merges_by_passing
 from trafo.tokenizer.merging.scanning import merge_by_scanning, scanning_memory
 
@@ -41,11 +41,9 @@ _FIXED_BYTES = 8 << 20
 
 _FEW = 16  # a round that finds fewer than a sixteenth of all merges does not pay
 
-Partitions = Callable[[], Iterable[WordCounts]]
-
 
 def merging_memory(num_bytes: int, num_words: int, num_merges: int) -> int:
-    """About how much memory merging takes if all words are there at once."""
+    """About how much memory merging takes with all words at once."""
     return _BYTES_PER_BYTE * (num_bytes + num_words) + _BYTES_PER_MERGE * num_merges + _FIXED_BYTES
 
 
@@ -62,22 +60,22 @@ def merge_in_rounds(
     while len(merges) < num_merges:
         known = KnownMerges(merges)
         buckets = np.zeros(1 << max(10, (max_memory // 128).bit_length() - 1), np.int64)
-        for words in partitions():
-            known.add_pairs(words, buckets)
+        for words, symbols, ends in known.split(partitions):
+            count_in_buckets(symbols, ends, words.counts, known.lengths, buckets)
         if not buckets.any():  # no word has a pair left
             break
         found: list[Merge] = []
         least = _choose_least(partitions, known, buckets, room)
         if least:
             active = _active_words(partitions, known, buckets, least)
-            found = Merger(active, num_merges, merges).run(advance, least)[len(merges) :]
+            found = Merger(active, num_merges, known).run(advance, least)[len(merges) :]
             del active
             if least == 1:
                 return merges + found
         if len(found) * _FEW < num_merges and room_to_scan:
             merges += found
             merges += merge_by_scanning(partitions, merges, num_merges, room_to_scan, advance)
-            room_to_scan = 0  # what it has left over, if anything, takes passes
+            room_to_scan = 0  # whatever is left takes passes
             continue
         if not found:
             most = num_merges - len(merges)
@@ -102,8 +100,7 @@ def _room_to_scan(partitions: Partitions, num_merges: int, max_memory: int) -> i
 def _choose_least(partitions: Partitions, known: KnownMerges, buckets: Int64s, room: int) -> int:
     """The smallest count for which all words with so frequent a pair fit; 0 if there is none."""
     size_of_step = np.zeros(_NUM_STEPS, np.int64)
-    for words in partitions():
-        best = known.best_pairs(words, buckets)
+    for words, best in _best_pairs(partitions, known, buckets):
         sizes = np.diff(words.ends, prepend=0) + 1
         size_of_step += np.bincount(_step(best), sizes, _NUM_STEPS).astype(np.int64)
     size_of_step[0] = 0  # words of one symbol have no pair
@@ -131,14 +128,16 @@ def _active_words(
     partitions: Partitions, known: KnownMerges, buckets: Int64s, least: int
 ) -> WordCounts:
     """The words with a pair that may occur `least` times."""
-    texts, ends, counts = [], [], []
-    for words in partitions():
-        chosen = np.flatnonzero(known.best_pairs(words, buckets) >= least)
-        sizes = np.diff(words.ends, prepend=0)[chosen]
-        texts.append(np.empty(int(sizes.sum()), np.uint8))
-        gather_words(words.text, words.ends, chosen, texts[-1], np.empty(len(chosen), np.int64))
-        ends.append(sizes)
-        counts.append(words.counts[chosen])
-    text = np.concatenate(texts)
-    text.flags.writeable = False
-    return WordCounts(text, np.cumsum(np.concatenate(ends)), np.concatenate(counts))
+    return concatenate_counts(
+        words.where(best >= least) for words, best in _best_pairs(partitions, known, buckets)
+    )
+
+
+def _best_pairs(
+    partitions: Partitions, known: KnownMerges, buckets: Int64s
+) -> Iterator[tuple[WordCounts, Int64s]]:
+    """All words, and for each an upper bound on how often any of its pairs occurs in all words."""
+    for words, symbols, ends in known.split(partitions):
+        best = np.empty(len(words), np.int64)
+        best_pairs(symbols, ends, known.lengths, buckets, best)
+        yield words, best

@@ -10,30 +10,29 @@ are counted again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from trafo.tokenizer.counting.counter import WordCounts
 from trafo.tokenizer.kernels.arrays import NUM_BYTES
-from trafo.tokenizer.kernels.held_words import (
+from trafo.tokenizer.kernels.pair_table import (
+    NO_VALUE,
+    PairTable,
+    fill_pair_table,
+    new_pair_table,
+)
+from trafo.tokenizer.kernels.symbols import (
+    SymbolArray,
     copy_frequent,
-    count_frequent,
     count_in_buckets,
-    enter_pairs,
     merge_pairs,
 )
-from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable, new_pair_table
-from trafo.tokenizer.merging.known_merges import KnownMerges, pairs_of
-from trafo.tokenizer.merging.passes import Merge, certain_merges, counted_pairs
-
-Partitions = Callable[[], Iterable[WordCounts]]
+from trafo.tokenizer.merging.known_merges import KnownMerges, Merge, Partitions
+from trafo.tokenizer.merging.passes import certain_merges, frequent_pairs
 
 _BYTES_PER_WORD = 16
 _BYTES_PER_PAIR = 256  # two tables, each half full at most, and the arrays made of one
-_BYTES_AT_ONCE = 1 << 20  # of words, while they become symbols
 
 
 def scanning_memory(partitions: Partitions, num_merges: int) -> int:
@@ -71,8 +70,7 @@ def merge_by_scanning(
         table: PairTable | None
         table, least = counted
         while table is not None:
-            pairs = pairs_of(table)
-            found = certain_merges(*pairs, words.tokens, least)[: most - len(merges)]
+            found = certain_merges(table, least, words.tokens)[: most - len(merges)]
             if not found:
                 break
             table = words.merge(found, table, least)
@@ -86,7 +84,7 @@ class HeldWords:
 
     def __init__(self, partitions: Partitions, known: Sequence[Merge], num_merges: int) -> None:
         num_bytes, num_words = size_of(partitions)
-        self._symbols: NDArray[Any] = np.empty(num_bytes, _symbol_type(num_merges))
+        self._symbols: SymbolArray = np.empty(num_bytes, _symbol_type(num_merges))
         self._ends = np.empty(num_words, np.int64)
         self._counts = np.empty(num_words, np.int64)
         merged = KnownMerges(known)
@@ -97,8 +95,7 @@ class HeldWords:
         self._lengths[: len(self.tokens)] = [len(token) for token in self.tokens]
         self._is_left = np.zeros(NUM_BYTES + num_merges, np.uint8)
         word = place = 0
-        for words in _pieces(partitions):
-            symbols, ends = merged.symbols(words)
+        for words, symbols, ends in merged.split(partitions):
             self._symbols[place : place + len(symbols)] = symbols
             self._ends[word : word + len(words)] = ends + place
             self._counts[word : word + len(words)] = words.counts
@@ -107,26 +104,22 @@ class HeldWords:
     def frequent_pairs(self, num_buckets: int, num_pairs: int) -> tuple[PairTable, int] | None:
         """A table of all pairs that occur so often, with their counts; None if there are none."""
         buckets = np.zeros(num_buckets, np.int64)
-        words = (self._symbols, self._ends, self._counts, self._lengths)
-        count_in_buckets(*words, buckets)
-
-        def count(least: int, table: PairTable) -> int:
-            return int(count_frequent(*words, buckets, least, table))
-
-        return counted_pairs(buckets, num_pairs, count)
+        words = (self._symbols, self._ends, self._counts)
+        count_in_buckets(*words, self._lengths, buckets)
+        return frequent_pairs(lambda: [words], self._lengths, buckets, num_pairs)
 
     def merge(self, merges: Sequence[Merge], table: PairTable, least: int) -> PairTable | None:
         """Merge all of these, and count what changes; None if the pairs are too many for that."""
         first_new = len(self.tokens)
-        left, right = (
-            np.array([self._numbers[merge[side]] for merge in merges], np.int64) for side in (0, 1)
-        )
+        numbers = [[self._numbers[token] for token in merge] for merge in merges]
+        left, right = np.array(numbers, np.uint64).T
         for one, other in merges:
             self._numbers[one + other] = len(self.tokens)
             self._lengths[len(self.tokens)] = len(one) + len(other)
             self.tokens.append(one + other)
         merged_ids = new_pair_table(len(merges))
-        enter_pairs(left, right, first_new, merged_ids)
+        new = np.arange(first_new, len(self.tokens), dtype=np.uint64)
+        fill_pair_table(merged_ids, left << np.uint64(32) | right, new)
         self._is_left[left] = 1
         words = (self._symbols, self._ends, self._counts, self._lengths)
         used = int(np.count_nonzero(table[1::2] != NO_VALUE))
@@ -143,16 +136,3 @@ class HeldWords:
 
 def _symbol_type(num_merges: int) -> type[np.unsignedinteger[Any]]:
     return np.uint16 if NUM_BYTES + num_merges <= 1 << 16 else np.uint32
-
-
-def _pieces(partitions: Partitions) -> Iterator[WordCounts]:
-    """The words of all partitions, a megabyte at a time."""
-    for words in partitions():
-        start = 0
-        while start < len(words):
-            offset = int(words.ends[start - 1]) if start else 0
-            stop = int(np.searchsorted(words.ends, offset + _BYTES_AT_ONCE, "right"))
-            stop = max(stop, start + 1)
-            text = words.text[offset : int(words.ends[stop - 1])]
-            yield WordCounts(text, words.ends[start:stop] - offset, words.counts[start:stop])
-            start = stop

@@ -22,7 +22,6 @@ from trafo.tokenizer.reading.files import read_range
 from trafo.tokenizer.reading.inputs import InputFile, Inputs
 from trafo.tokenizer.reading.validity import refuse_invalid, valid_records, valid_text
 from trafo.tokenizer.words.cutter import Cutter, whole_characters
-from trafo.tokenizer.words.scanner import Scanner
 from trafo.tokenizer.words.specials import SpecialFinder
 
 CHUNK_SIZE = 4 << 20  # bytes
@@ -34,7 +33,7 @@ Item = TypeVar("Item")
 
 
 class Position(NamedTuple):
-    """A place between two chunks; it is saved, so that an interrupted job can resume there."""
+    """A place between two chunks, saved so that an interrupted job can resume there."""
 
     file: int = 0  # index into the inputs
     offset: int = 0  # bytes of its text, or its records, that lie before
@@ -87,7 +86,7 @@ class Chunker:
     ) -> None:
         self.inputs = inputs
         self.end = Position(len(inputs.files))  # where nothing is left to read
-        self._cutter = Cutter(Scanner(pattern), finder)
+        self._cutter = Cutter(pattern, finder)
         self.finder = finder
         self._chunk_size = chunk_size
         self._max_memory = max_memory  # None: what the machine has
@@ -199,8 +198,8 @@ class Chunker:
         needed = _MEMORY_OF_WORD * num_bytes
         if needed > max(available, _MEMORY_OF_WORD * self._chunk_size):
             raise InputError(
-                f"has {format_size(num_bytes)} without a place to cut, which need about "
-                f"{format_size(needed)} of memory, and {format_size(available)} are there",
+                f"has {format_size(num_bytes)} without a place to cut, which needs about "
+                f"{format_size(needed)} of memory, and {format_size(available)} is available",
                 where=str(file.path),
                 hint="use another split pattern, or break the text into lines",
             )
@@ -258,7 +257,7 @@ class Chunker:
         if not len(ends):
             return found
         crosses = np.searchsorted(ends, found[:, 0], "right") != np.searchsorted(ends, found[:, 1])
-        if crosses.any():  # what looks like a special token is the end of one text and the next
+        if crosses.any():  # what looks like a special token is in two documents
             spans = pairwise([0, *ends.tolist()])
             found = np.concatenate([self.finder.find(data, a, b) for a, b in spans])
         of_documents = np.stack([ends, ends, np.full_like(ends, self.finder.document_end)], axis=1)

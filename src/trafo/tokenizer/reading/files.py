@@ -1,9 +1,8 @@
 """One file -> its bytes, decompressed.
 
-In: a path, of this machine or remote; `.gz` (RFC 1952) and `.zst` (RFC 8878) are decompressed,
-anything else is taken as it is. Out: bytes in order, each time with how far the file on disk has
-been read, so that progress can be shown in a unit whose total is known. A damaged or truncated
-archive is an error, never a silently shorter text.
+In: a path, local or remote; `.gz` (RFC 1952) and `.zst` (RFC 8878) are decompressed, anything else
+is taken as it is. Out: bytes in order, each time with how far the file on disk has been read, for
+progress. A damaged or truncated archive is an error, never a silently shorter text.
 """
 
 import gzip
@@ -29,16 +28,15 @@ Reads = Iterator[tuple[bytes, int]]  # bytes, and how much of the file has been 
 def read_file(path: AnyPath, read_size: int, start: int = 0) -> Reads:
     """The decompressed bytes from the offset `start` to the end, about `read_size` at a time."""
     with _reading(path), _open(path) as file:
-        if path.suffix.lower() == ".gz":
-            yield from _skip(_read_gzip(path, file, read_size), start)
-        elif path.suffix.lower() == ".zst":
-            yield from _skip(_read_zstd(path, file, read_size), start)
+        if is_compressed(path):
+            read = _read_gzip if path.suffix.lower() == ".gz" else _read_zstd
+            yield from _skip(read(path, file, read_size), start)
         else:
             yield from _read_plain(file, read_size, start)
 
 
 def read_undecoded(path: AnyPath, read_size: int) -> Iterator[bytes]:
-    """The bytes just as they are stored."""
+    """The bytes as they are on disk."""
     with _reading(path), _open(path) as file:
         for data, _ in _read_plain(file, read_size, 0):
             yield data
@@ -50,7 +48,7 @@ def is_compressed(path: AnyPath) -> bool:
 
 
 def read_range(path: AnyPath, offset: int, size: int) -> bytes:
-    """So many bytes of a file from an offset, just as they are on disk."""
+    """`size` bytes of a file from an offset, as they are on disk."""
     with _reading(path):
         if isinstance(path, RemotePath):
             data = path.read_range(offset, size)

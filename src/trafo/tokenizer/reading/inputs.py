@@ -1,4 +1,4 @@
-"""Input paths -> the files they mean, and the raw text of each.
+"""Input paths -> the files they name, and the raw text of each.
 
 In: a file, several, a folder or a glob, also as URLs (`s3://bucket/*.gz`); plain text, `.gz`,
 `.zst`, `.jsonl` (also compressed) and `.parquet`. Out: `Inputs`, made once for a job, which
@@ -82,7 +82,7 @@ class Inputs:
         return read_file(file.path, read_size, start)
 
     def first_characters(self, number: int) -> str:
-        """At most so many characters from the beginning of the first file that is not empty."""
+        """The first characters, at most `number`, of the first file that is not empty."""
         wanted = 4 * number  # bytes: a character has up to four
         for file in self.files:
             text = b""
@@ -96,7 +96,7 @@ class Inputs:
 
 
 def open_inputs(paths: Paths | Inputs, field: str = "text", errors: Errors = "strict") -> Inputs:
-    """The files meant by paths, in the order of `expand_paths`; what is open already stays."""
+    """The files that paths name, in the order of `expand_paths`; `Inputs` stay as they are."""
     if isinstance(paths, Inputs):
         return paths
     files = tuple(_input_file(path) for path in expand_paths(paths))
@@ -104,7 +104,7 @@ def open_inputs(paths: Paths | Inputs, field: str = "text", errors: Errors = "st
 
 
 def _input_file(path: AnyPath) -> InputFile:
-    """What the system says of a file; a pipe or a device could not be read twice, or never ends."""
+    """A pipe or a device is refused: it cannot be read twice, or never ends."""
     if isinstance(path, RemotePath):
         return InputFile(path, *path.size_and_change())
     stat = path.stat()
@@ -118,7 +118,7 @@ def _input_file(path: AnyPath) -> InputFile:
 
 
 def expand_paths(paths: Paths) -> list[AnyPath]:
-    """The files meant by a file, a folder (all below it), a glob, or several of these.
+    """The files that a file, a folder (all below it), a glob, or several of these name.
 
     Each file comes once, in the order given, those of a folder or glob sorted; hidden files inside
     a folder are left out.

@@ -1,8 +1,8 @@
 """Inputs -> pieces of many chunks each, for workers that read the files themselves.
 
-Whoever plans pieces looks only at a few bytes around each cut, so that one process can plan for
-many. A compressed file cannot be entered in the middle: it is one piece as a whole, unless it is so
-large that its result would not fit; then the planner reads it, and each piece carries its text.
+Planning looks only at a few bytes around each cut, so one process can plan for many. A compressed
+file cannot be entered in the middle: it is one piece, unless it is so large that its result would
+not fit; then the planner reads it, and each piece carries its text.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def chunks_of(piece: Piece, chunker: Chunker) -> Iterator[PlannedChunk]:
 def _stops(
     chunker: Chunker, size: int, start: Position
 ) -> Iterator[tuple[Position, int, PlannedChunk | None]]:
-    """Where a piece may end, how much of the disk lies before it since the last such place."""
+    """Where a piece may end, the bytes on disk since the last such place, and its chunk if read."""
     for index in range(start.file, len(chunker.inputs.files)):
         at = start if index == start.file else Position(index)
         file = chunker.inputs.files[index]

@@ -17,15 +17,15 @@ def valid_text(data: Bytes, path: AnyPath, offset: int, errors: Errors) -> Bytes
     """The text at an offset of a file; U+FFFD where it is not UTF-8, or an error."""
     if errors == "strict":
         refuse_invalid(data, path, offset)
-    elif first_invalid(data, 0, len(data)) >= 0:
+    elif first_invalid(data) >= 0:
         text = data.tobytes().decode("utf-8", errors="replace")
         return np.frombuffer(text.encode(), np.uint8)
     return data
 
 
 def valid_records(data: Bytes, ends: Int64s, path: AnyPath, errors: Errors) -> tuple[Bytes, Int64s]:
-    """The same for records, each of which must be valid by itself; also where they end then."""
-    if first_invalid(data, 0, len(data)) < 0 and not _begins_inside_character(data, ends):
+    """The same for records, each valid by itself; also where they end then."""
+    if first_invalid(data) < 0 and not _begins_inside_character(data, ends):
         return data, ends
     raw = data.tobytes()
     spans = pairwise([0, *ends.tolist()])
@@ -36,7 +36,7 @@ def valid_records(data: Bytes, ends: Int64s, path: AnyPath, errors: Errors) -> t
 
 def refuse_invalid(data: Bytes, path: AnyPath, offset: int) -> None:
     """Raise if a text, which begins at an offset of its file, is not UTF-8."""
-    invalid = first_invalid(data, 0, len(data))
+    invalid = first_invalid(data)
     if invalid >= 0:
         raise _not_utf8(int(data[invalid]), f"{offset + invalid:,}", path)
 

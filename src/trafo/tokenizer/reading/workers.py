@@ -35,7 +35,7 @@ def map_in_order(
 ) -> Iterator[Result]:
     """The results in order, computed by threads; only a few items are under way at a time.
 
-    Items are made in the calling thread. After an error, nothing new is begun.
+    Items are made in the calling thread. After an error, nothing new is started.
     """
     if num_workers <= 1:
         yield from map(function, items)

@@ -1,4 +1,4 @@
-"""The numbers of a report, without their looks."""
+"""The numbers of a report; the command line renders them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Share:
-    """What falls to one script."""
+    """The bytes and tokens of one script."""
 
     num_bytes: int
     num_tokens: int

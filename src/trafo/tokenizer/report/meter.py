@@ -9,17 +9,20 @@ from __future__ import annotations
 from time import perf_counter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trafo.errors import InputError
 from trafo.runtime.progress import progress
+from trafo.tokenizer.formats.spec import TokenizerSpec
 from trafo.tokenizer.kernels.arrays import Ids
 from trafo.tokenizer.reading.chunks import Chunk, Chunker
 from trafo.tokenizer.reading.inputs import Inputs, Paths, open_inputs
 from trafo.tokenizer.reading.records import Errors
 from trafo.tokenizer.reading.workers import default_workers, map_in_order
-from trafo.tokenizer.report.facts import Report, Share, Totals
+from trafo.tokenizer.report.facts import Report, Share, Token, Totals
+from trafo.tokenizer.report.oddities import is_boilerplate, is_mojibake
 from trafo.tokenizer.report.scripts import KINDS, SPACES, SPECIAL, Kinds, kinds_of_bytes
-from trafo.tokenizer.report.vocabulary import Vocabulary
+from trafo.tokenizer.report.unreachable import unreachable_tokens
 from trafo.tokenizer.tokenizer import Tokenizer
 
 
@@ -48,7 +51,6 @@ def measure(
             bar.advance(chunk.plan.disk_bytes)
     if not meter.counts.any():
         raise InputError("the text is empty", where=", ".join(files))
-    vocabulary = Vocabulary(tokenizer.spec, meter.counts)
     return Report(
         tokenizer=name,
         hash=tokenizer.hash,
@@ -58,13 +60,33 @@ def measure(
         files=files,
         scripts=meter.scripts(),
         seconds=meter.seconds,
-        longest=vocabulary.longest(top),
-        most_frequent=vocabulary.most_frequent(top),
-        never_used=vocabulary.never_used(),
-        unreachable=vocabulary.unreachable(),
-        mojibake=vocabulary.mojibake(),
-        boilerplate=vocabulary.boilerplate(),
+        **_listed_tokens(tokenizer.spec, meter.counts, top),
     )
+
+
+def _listed_tokens(
+    spec: TokenizerSpec, counts: NDArray[np.int64], top: int
+) -> dict[str, list[Token]]:
+    """The tokens worth a look, by why they are. Special tokens are listed only if frequent."""
+    special_ids = set(spec.special_tokens.values())
+    ordinary = {i: token for i, token in sorted(spec.vocab.items()) if i not in special_ids}
+    by_length = sorted(ordinary, key=lambda i: -len(ordinary[i]))
+    by_count = np.argsort(-counts, kind="stable").tolist()
+    reasons = unreachable_tokens(spec)
+    ids = {
+        "longest": by_length[:top],
+        "most_frequent": [i for i in by_count[:top] if counts[i]],
+        "never_used": [i for i in ordinary if not counts[i]],
+        "mojibake": [i for i, token in ordinary.items() if is_mojibake(token)],
+        "boilerplate": [i for i, token in ordinary.items() if is_boilerplate(token)],
+    }
+    listed = {
+        why: [Token(i, spec.vocab[i], int(counts[i])) for i in those] for why, those in ids.items()
+    }
+    listed["unreachable"] = [
+        Token(i, spec.vocab[i], int(counts[i]), reason) for i, reason in reasons.items()
+    ]
+    return listed
 
 
 class Meter:
@@ -113,7 +135,7 @@ class Meter:
     def _encode(self, chunk: Chunk) -> Ids:
         with self._tokenizer.encoder() as encoder:
             start = perf_counter()
-            ids = encoder.encode_chunk(chunk.data, 0, len(chunk.data), chunk.specials)
+            ids = encoder.encode_chunk(chunk.data, chunk.specials)
             self.seconds += perf_counter() - start
             return ids.copy()
 
@@ -126,7 +148,7 @@ class Meter:
         self._bytes_of_kind += np.bincount(kind_of_token, lengths, len(KINDS)).astype(np.int64)
 
     def _count_words(self, kinds: Kinds, chunk: Chunk) -> int:
-        """How many words begin here; one may continue from the chunk before, unless that ended."""
+        """How many words begin here; the first may continue one of the chunk before."""
         inside = (kinds != SPACES) & (kinds != SPECIAL)
         inside_before = np.concatenate([[self._in_word], inside])
         inside_before[chunk.specials[:, 1]] = False

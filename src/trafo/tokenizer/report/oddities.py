@@ -2,8 +2,7 @@
 
 Mojibake: UTF-8 that was once read in another encoding and saved like that, `Ã©` for `é`, `â€™` for
 `’`. Boilerplate: long repetitions of a sign, and fragments of addresses and markup, which say more
-about how the text was gathered than about the language. Both are heuristics: the rules below are
-all there is to them.
+about how the text was gathered than about the language. Both are heuristics.
 """
 
 import regex
@@ -28,7 +27,7 @@ _MOJIBAKE = regex.compile(
             rf"[ð-ô][{_ANY}]{{3}}",
             # What is left of these where a split pattern separates letters from signs.
             "â€|ï¿|¿½|ðŸ|ÃÂ|ÂÃ|€[™œ\u02dc“”¦¢]",
-            # Typed by nobody: U+FFFD and control characters (but "next line" is one that is used).
+            # Never typed: U+FFFD and control characters (except "next line", which is used).
             r"[\ufffd\u0080-\u0084\u0086-\u009f]",
         ]
     )

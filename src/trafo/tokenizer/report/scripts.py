@@ -1,8 +1,8 @@
-"""Bytes of text -> the writing each belongs to: Latin, Han, digits, emoji, ...
+"""Bytes of text -> the script each belongs to: Latin, Han, digits, emoji, ...
 
 In: valid UTF-8. Out: for each byte the number of its character's kind, an index into `KINDS`. The
 script is Unicode's own property (UAX #24), as the `regex` package knows it. What all scripts share
-(Common and Inherited) is told apart as spaces, signs, emoji and digits.
+(Common and Inherited) is divided into spaces, signs, emoji and digits.
 """
 
 from functools import cache

@@ -1,4 +1,4 @@
-"""Tokens that no text can ever become: a slot in the vocabulary, and in the model, for nothing.
+"""Tokens that no text can ever become: they waste a slot in the vocabulary and in the model.
 
 In: a tokenizer's spec. Out: the ids, each with the reason. A token is unreachable if
 
@@ -8,20 +8,18 @@ In: a tokenizer's spec. Out: the ids, each with the reason. A token is unreachab
     were those that happen to it alone;
  3. or the pattern cuts through it, alone and between all sorts of neighbours.
 
-A tokenizer with `whole_words` takes a word that is a token as it is; then 2 does not count for a
-token that the pattern leaves whole when it stands alone.
+A tokenizer with `whole_words` takes a word that is a token as that token; then 2 does not apply to
+a token that the pattern leaves whole on its own.
 """
 
 import re
-from collections.abc import Iterator
-from itertools import product
+from itertools import accumulate, product
 
 import numpy as np
 
 from trafo.tokenizer.encoding.encoder import Merges
 from trafo.tokenizer.formats.spec import TokenizerSpec
-from trafo.tokenizer.kernels.bpe import NO_ID, SCRATCH_PER_BYTE, SHORT
-from trafo.tokenizer.kernels.known_merges import symbols_of_words
+from trafo.tokenizer.kernels.bpe import NO_ID
 from trafo.tokenizer.patterns import compile_pattern, split_words
 
 # The end of a character, whole characters (the syntax of RFC 3629), the beginning of one.
@@ -48,12 +46,8 @@ def unreachable_tokens(spec: TokenizerSpec) -> dict[int, str]:
     """The reason for each unreachable id; special tokens are always reachable."""
     tokens = spec.ordinary_tokens()
     made = _made_by_merges(list(tokens), Merges.from_spec(spec))
-    reasons: dict[int, str] = {}
-    for token, token_id in tokens.items():
-        reason = _reason(token, token in made, spec)
-        if reason:
-            reasons[token_id] = reason
-    return dict(sorted(reasons.items()))
+    reasons = {i: _reason(token, token in made, spec) for token, i in tokens.items()}
+    return {i: reason for i, reason in sorted(reasons.items()) if reason}
 
 
 def _reason(token: bytes, is_made: bool, spec: TokenizerSpec) -> str | None:
@@ -75,7 +69,7 @@ def occurs_in_utf8(token: bytes) -> bool:
 
 
 def _text(token: bytes) -> str | None:
-    """The token as text; nothing if it holds a part of a character, which no pattern splits."""
+    """The token as text; None if it holds a part of a character, which no pattern splits."""
     try:
         return token.decode()
     except UnicodeDecodeError:
@@ -88,12 +82,7 @@ def _made_by_merges(tokens: list[bytes], merges: Merges) -> set[bytes]:
     tokens = [token for token in tokens if known.issuperset(token)]
     text = np.frombuffer(b"".join(tokens), np.uint8)
     ends = np.cumsum([len(token) for token in tokens], dtype=np.int64)
-    symbols = np.empty(len(text), np.uint32)
-    symbol_ends = np.empty(len(tokens), np.int64)
-    longest = max(map(len, tokens), default=0)
-    scratch = np.empty(SCRATCH_PER_BYTE * max(SHORT, longest), np.int64)
-    symbols_of_words(text, ends, merges.byte_ids, merges.table, symbols, symbol_ends, scratch)
-    numbers = np.diff(symbol_ends, prepend=0).tolist()
+    numbers = np.diff(merges.encode_each(text, ends)[1], prepend=0).tolist()
     return {token for token, number in zip(tokens, numbers, strict=True) if number == 1}
 
 
@@ -101,20 +90,11 @@ def _fits_into_word(text: str, pattern: str) -> bool:
     """Whether the pattern ever leaves the text whole."""
     if compile_pattern(pattern).fullmatch(text):  # the usual case, at once
         return True
-    return any(_is_left_whole(before, text, after, pattern) for before, after in _contexts())
+    contexts = product(_NEIGHBOURS, _NEIGHBOURS)
+    return any(_is_left_whole(before, text, after, pattern) for before, after in contexts)
 
 
 def _is_left_whole(before: str, text: str, after: str, pattern: str) -> bool:
     start, stop = len(before), len(before + text)
-    return not any(start < end < stop for end in _word_ends(before + text + after, pattern))
-
-
-def _word_ends(text: str, pattern: str) -> Iterator[int]:
-    end = 0
-    for word in split_words(text, pattern):
-        end += len(word)
-        yield end
-
-
-def _contexts() -> Iterator[tuple[str, ...]]:
-    return product(_NEIGHBOURS, _NEIGHBOURS)
+    ends = accumulate(map(len, split_words(before + text + after, pattern)))
+    return not any(start < end < stop for end in ends)

@@ -42,10 +42,10 @@ def encode_files(
 
     A document is a record of JSON lines or Parquet, a text file, or the text up to an
     `<|endoftext|>` in it; `end_of_document` names a special token to write after each record and
-    file. If `out` is there already, made from the same input in the same way, nothing is
-    done; if an earlier run was killed, it is finished. If `out` is a URL, the file is made in the
-    cache folder and sent when it is finished; the copy stays there. `elsewhere` encodes on other
-    machines (see `trafo.cluster`), with the same result.
+    file. If `out` exists and was made from the same input in the same way, nothing is done; if an
+    earlier run was killed, it is finished. If `out` is a URL, the file is made in the cache folder
+    and then sent; the copy stays there. `elsewhere` encodes on other machines (see
+    `trafo.cluster`), with the same result.
     """
     inputs = open_inputs(inputs, field, errors)
     made_from = {
@@ -96,7 +96,7 @@ class EncodingJob:
 
 
 EncodeElsewhere = Callable[[Tokenizer, EncodingJob, Position], Iterator[Encoded]]
-"""from a tokenizer, a job and where to begin to all that follows, in order"""
+"""encodes, given a tokenizer, a job and where to start, everything from there in order"""
 
 
 class ChunkEncoder:
@@ -128,7 +128,7 @@ class ChunkEncoder:
             data, specials = chunk.data, chunk.specials
             if self._refuse:
                 self._refuse_specials(specials, plan)
-            ids = encoder.encode_chunk(data, 0, len(data), specials, self._document_end_id)
+            ids = encoder.encode_chunk(data, specials, self._document_end_id)
             ends = self._document_ends(specials, encoder.places_of_specials())
             ids = ids.astype(self._dtype)
             return Encoded(ids, ends, len(data), plan.next, plan.disk_bytes)

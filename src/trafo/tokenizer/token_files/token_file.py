@@ -1,4 +1,4 @@
-"""The token file: ids of a whole corpus, memory-mapped, with a manifest that says whose they are.
+"""The token file: the ids of a whole corpus, memory-mapped, with a manifest.
 
 corpus.tokens             the ids, uint16 or uint32, little endian, nothing else
 corpus.tokens.documents   uint64: for each document, where it ends (number of ids before)
@@ -46,7 +46,7 @@ class Manifest:
 
 
 def fetch_token_file(place: str | Path) -> Path:
-    """Where on this machine a token file is; of one that is elsewhere, a copy of it."""
+    """The local path of a token file; a remote one is copied first."""
     path = located(place)
     if isinstance(path, Path):
         return path
@@ -57,7 +57,7 @@ def fetch_token_file(place: str | Path) -> Path:
             where=str(path),
             hint="make it with `trafo tokenizer encode`",
         )
-    if not is_up_to_date(copy, path):
+    if not _is_up_to_date(copy, path):
         manifest_path(copy).unlink(missing_ok=True)
         path.fetch(copy)
         RemotePath(f"{path}.documents").fetch(documents_path(copy))
@@ -66,15 +66,15 @@ def fetch_token_file(place: str | Path) -> Path:
 
 
 def send_token_file(copy: Path, to: RemotePath) -> None:
-    """Send a finished token file, the manifest last, unless it is there already."""
-    if not is_up_to_date(copy, to):
+    """Send a finished token file, the manifest last, unless it has been sent before."""
+    if not _is_up_to_date(copy, to):
         RemotePath(f"{to}.json").remove()  # of an older file
         to.send(copy)
         RemotePath(f"{to}.documents").send(documents_path(copy))
         RemotePath(f"{to}.json").send(manifest_path(copy))
 
 
-def is_up_to_date(copy: Path, path: RemotePath) -> bool:
+def _is_up_to_date(copy: Path, path: RemotePath) -> bool:
     """Whether the copy and the remote file have the same manifest, which has their checksums."""
     here, there = manifest_path(copy), RemotePath(f"{path}.json")
     return here.exists() and there.exists() and here.read_bytes() == there.read_bytes()
@@ -108,7 +108,7 @@ class TokenFile:
     def open(cls, path: str | Path, tokenizer_hash: str | None = None) -> TokenFile:
         """Open a file and check its size; with a hash, refuse one of another tokenizer.
 
-        Of a URL, a copy on this machine, fetched unless it is there already.
+        A URL is fetched to a local copy, unless that is up to date.
         """
         path = fetch_token_file(path)
         manifest = read_manifest(path)
@@ -120,7 +120,7 @@ class TokenFile:
         return token_file
 
     def verified(self) -> TokenFile:
-        """Itself, if both files are what was written; reads all of them."""
+        """Check both files against their checksums, reading all of them; returns itself."""
         for path, expected in (
             (self.path, self.manifest.checksum),
             (documents_path(self.path), self.manifest.documents_checksum),
@@ -132,7 +132,7 @@ class TokenFile:
         return self
 
     def check_tokenizer(self, tokenizer_hash: str) -> None:
-        """Ids mean nothing to another tokenizer than the one that made them."""
+        """Refuse any tokenizer but the one that made the ids."""
         if tokenizer_hash != self.manifest.tokenizer_hash:
             raise InputError(
                 f"made by another tokenizer ({self.manifest.tokenizer_hash[:12]}, "
@@ -146,7 +146,7 @@ class TokenFile:
 
 
 def _checksum(path: Path) -> int:
-    """Not through the map: what is read of a map counts as memory."""
+    """Read, not mapped: pages of a map count as memory."""
     found = 0
     with storage_errors(path, "reading"), path.open("rb") as file:
         while data := file.read(_BLOCK):
@@ -187,21 +187,12 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _is_sound(manifest: Manifest) -> bool:
-    """Whether every field is of its kind: the file may have been edited."""
-    numbers = [
-        manifest.vocab_size,
-        manifest.num_tokens,
-        manifest.num_bytes,
-        manifest.num_documents,
-        manifest.checksum,
-        manifest.documents_checksum,
-    ]
-    return (
-        all(type(number) is int and number >= 0 for number in numbers)
-        and isinstance(manifest.tokenizer_hash, str)
-        and isinstance(manifest.made_from, dict)
-        and manifest.dtype == dtype_for(manifest.vocab_size)
-    )
+    """Whether every field has its type: the file may have been edited."""
+    types = {"tokenizer_hash": str, "dtype": str, "made_from": dict}
+    for name, value in vars(manifest).items():
+        if type(value) is not types.get(name, int) or (type(value) is int and value < 0):
+            return False
+    return manifest.dtype == dtype_for(manifest.vocab_size)
 
 
 def _map(path: Path, dtype: str, length: int) -> NDArray[Any]:

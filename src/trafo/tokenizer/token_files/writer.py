@@ -12,14 +12,13 @@ from __future__ import annotations
 import errno
 import json
 import os
-import threading
 import time
 import zlib
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -70,14 +69,13 @@ class TokenWriter:
     ) -> None:
         self._path = path
         self._dtype = np.dtype(dtype_for(vocab_size))
-        self._tokenizer_hash = tokenizer_hash
         self._vocab_size = vocab_size
-        self._made_from = json.loads(json.dumps(made_from))
+        self._key = [tokenizer_hash, json.loads(json.dumps(made_from))]
         self._partial = path.with_name(f".{path.name}.partial")
         self._partial_documents = documents_path(self._partial)
         self._journal_path = manifest_path(self._partial)
-        self._saving: threading.Thread | None = None
-        self._save_error: BaseException | None = None
+        self._background = ThreadPoolExecutor(1)
+        self._saving: Future[None] | None = None
         self._next_save = 0.0
         self._sent = 0  # bytes of ids that the system was asked to put on disk
         self._now = _Journal()
@@ -90,7 +88,7 @@ class TokenWriter:
         return self._now.position
 
     def _storage_errors(self) -> AbstractContextManager[None]:
-        """What the system says about any of the files is about the one that was asked for."""
+        """Errors about any of the files name the one that was asked for."""
         return storage_errors(self._path, temporary=self._path.parent)
 
     def __enter__(self) -> TokenWriter:
@@ -116,10 +114,7 @@ class TokenWriter:
             manifest = read_manifest(path)
         except (InputError, FormatError, OSError):
             return False
-        return (manifest.tokenizer_hash, manifest.made_from) == (
-            self._tokenizer_hash,
-            self._made_from,
-        )
+        return [manifest.tokenizer_hash, manifest.made_from] == self._key
 
     def _is_whole(self) -> bool:
         try:
@@ -138,7 +133,7 @@ class TokenWriter:
             self._files.append(path.open("r+b"))
         lock(self._files[0], self._path)
         self._now = self._read_journal()
-        if not self._now.num_tokens:  # what it says is not true of the files we are to write
+        if not self._now.num_tokens:  # then the journal does not describe the files to be written
             self._journal_path.unlink(missing_ok=True)
         for file, valid in zip(self._files, self._valid_sizes(self._now), strict=True):
             file.truncate(valid)
@@ -148,7 +143,7 @@ class TokenWriter:
         """What an earlier run left, if it had the same input and tokenizer; else the beginning."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             journal = parse_json(self._journal_path.read_text())
-            if journal.pop("key") == [self._tokenizer_hash, self._made_from]:
+            if journal.pop("key") == self._key:
                 found = _Journal(Position(*journal.pop("position")), **journal)
                 sizes = [os.fstat(file.fileno()).st_size for file in self._files]
                 if all(map(int.__ge__, sizes, self._valid_sizes(found))):
@@ -156,7 +151,7 @@ class TokenWriter:
         return _Journal()
 
     def _valid_sizes(self, journal: _Journal) -> tuple[int, int]:
-        """How many bytes of the two files a journal speaks of."""
+        """How many bytes of each file are valid according to a journal."""
         return (
             journal.num_tokens * self._dtype.itemsize,
             journal.num_documents * _END_DTYPE.itemsize,
@@ -191,38 +186,32 @@ class TokenWriter:
         written = self._now.num_tokens * self._dtype.itemsize
         size = written - self._sent
         if size >= _BYTES_SENT_AT_ONCE and hasattr(os, "posix_fadvise"):
-            # "Not needed in memory" makes Linux begin to write, and does not wait.
+            # "Not needed in memory" makes Linux start writing, without waiting for it.
             os.posix_fadvise(self._files[0].fileno(), self._sent, size, os.POSIX_FADV_DONTNEED)
             self._sent = written
 
     def _save_in_background(self) -> None:
         """Force what is written to disk while encoding continues."""
-        if self._saving is not None and self._saving.is_alive():
+        if self._saving is not None and not self._saving.done():
             return
         self._check_saved()
         with self._storage_errors():
             for file in self._files:
                 file.flush()
-        self._saving = threading.Thread(target=self._save, args=[self._now], daemon=True)
-        self._saving.start()
+        self._saving = self._background.submit(self._save, self._now)
         self._next_save = time.monotonic() + SECONDS_BETWEEN_SAVES
 
     def _save(self, journal: _Journal) -> None:
-        try:
-            with self._storage_errors():
-                for file in self._files:
-                    os.fsync(file.fileno())
-            about = {"key": [self._tokenizer_hash, self._made_from], **asdict(journal)}
-            with atomic_write(self._journal_path, "w") as journal_file:
-                json.dump(about, journal_file)
-        except BaseException as error:
-            self._save_error = error
+        with self._storage_errors():
+            for file in self._files:
+                os.fsync(file.fileno())
+        about = {"key": self._key, **asdict(journal)}
+        with atomic_write(self._journal_path, "w") as journal_file:
+            json.dump(about, journal_file)
 
     def _check_saved(self) -> None:
         if self._saving is not None:
-            self._saving.join()
-        if self._save_error is not None:
-            raise self._save_error
+            self._saving.result()
 
     def finish(self) -> None:
         """Give the files their final names; then they are finished."""
@@ -241,8 +230,9 @@ class TokenWriter:
             for file in self._files:
                 file.flush()
                 os.fsync(file.fileno())
+        tokenizer_hash, made_from = self._key
         manifest = Manifest(
-            tokenizer_hash=self._tokenizer_hash,
+            tokenizer_hash=tokenizer_hash,
             vocab_size=self._vocab_size,
             dtype=self._dtype.name,
             num_tokens=self._now.num_tokens,
@@ -250,7 +240,7 @@ class TokenWriter:
             num_documents=self._now.num_documents,
             checksum=self._now.checksum,
             documents_checksum=self._now.documents_checksum,
-            made_from=self._made_from,
+            made_from=made_from,
         )
         write_manifest(self._partial, manifest)
         with self._storage_errors():
@@ -258,7 +248,7 @@ class TokenWriter:
         self.is_finished = True
 
     def _give_names(self) -> None:
-        """Move the files to their final names; those that a killed run moved are there already."""
+        """Move the files to their final names; a killed run may have moved some of them."""
         remove_leftovers(self._journal_path)
         manifest_path(self._path).unlink(missing_ok=True)  # of an older file
         if self._partial.exists():
@@ -268,14 +258,8 @@ class TokenWriter:
         self._journal_path.replace(manifest_path(self._path))
         sync(self._path.parent)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._saving is not None:
-            self._saving.join()
+    def __exit__(self, *_: object) -> None:
+        self._background.shutdown()
         self._close_files()
 
     def _close_files(self) -> None:

@@ -9,8 +9,7 @@ words of the whole. Such a place is
    these two are side by side, and none looks back;
  - before the last two words of the beginning: more text can change the last word (it may continue)
    and the one before (`'` `l` becomes `'ll`), but no earlier one. It must not be after a word of
-   white space: that may owe its end to the letter after it (`\\s+(?!\\S)`), and would lose it
-   if the chunk ended there.
+   white space, which may end where it does only because of the letter after it (`\\s+(?!\\S)`).
 
 A user's own expression may look anywhere, so only the first kind is safe for it.
 """
@@ -33,8 +32,8 @@ _RECENT_WORDS = 8  # of which one is not white space: runs of that are at most t
 class Cutter:
     """Finds safe places for one pattern and one set of special tokens."""
 
-    def __init__(self, scanner: Scanner, finder: SpecialFinder) -> None:
-        self._scanner = scanner
+    def __init__(self, pattern: str, finder: SpecialFinder) -> None:
+        self._scanner = Scanner(pattern)
         self._finder = finder
 
     def last_certain_place(self, window: bytes) -> int | None:
@@ -89,7 +88,7 @@ class Cutter:
 
     def _before_last_words(self, data: Bytes, start: int, stop: int) -> int:
         stop = whole_characters(data, start, stop)
-        if first_invalid(data, start, stop) >= 0:  # the scanner takes only valid UTF-8
+        if first_invalid(data[start:stop]) >= 0:  # the scanner takes only valid UTF-8
             return start
         recent = [start]  # where the last words end
         for _, ends in self._scanner.words(data, start, stop, NO_SPECIALS):

@@ -8,6 +8,7 @@ No named pattern looks back, so a scan may resume at any word's end.
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -31,13 +32,14 @@ _WORDS_AT_ONCE = 1 << 14
 
 
 class Scanner:
-    """Specials text into words by a named pattern or a regular expression. One for each thread."""
+    """Splits text into words by a named pattern or a regular expression. One for each thread."""
 
     def __init__(self, pattern: str) -> None:
-        self._number = SCANNERS.get(pattern)
+        number = SCANNERS.get(pattern, NONE)
+        self._scan = scan_words_gpt2 if number == GPT2 else partial(scan_words, number)
         self._pattern = pattern
-        self.is_named = self._number is not None
-        self.cuts_at_spaces = self.is_named and self._number != NONE
+        self.is_named = pattern in SCANNERS
+        self.cuts_at_spaces = number != NONE
         compile_pattern(pattern)  # refuse a wrong one here, not in the middle of a text
         self._classes = character_classes()
         self._ends = np.empty(_WORDS_AT_ONCE, np.int64)
@@ -49,27 +51,15 @@ class Scanner:
 
         The array is overwritten when the next one is asked for.
         """
-        if self._number is None:
+        if not self.is_named:
             yield start, self._words_by_regex(data, start, stop, specials)
             return
         next_special = 0
         while start < stop or next_special < len(specials):
             first = start
-            if self._number == GPT2:
-                count, start, next_special = scan_words_gpt2(
-                    data, self._classes, start, stop, specials, next_special, self._ends
-                )
-            else:
-                count, start, next_special = scan_words(
-                    self._number,
-                    data,
-                    self._classes,
-                    start,
-                    stop,
-                    specials,
-                    next_special,
-                    self._ends,
-                )
+            count, start, next_special = self._scan(
+                data, self._classes, start, stop, specials, next_special, self._ends
+            )
             yield first, self._ends[:count]
 
     def _words_by_regex(self, data: Bytes, start: int, stop: int, specials: Specials) -> Ends:

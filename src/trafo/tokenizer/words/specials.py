@@ -21,13 +21,12 @@ class SpecialFinder:
         self._encoded = encoded = [special_bytes(token) for token in self.tokens]
         self.longest = max(map(len, encoded), default=0)
         order = sorted(range(len(encoded)), key=encoded.__getitem__)
-        self._order = np.array(order, np.int64)
-        self._text = np.frombuffer(b"".join(encoded[i] for i in order) + b"\0", np.uint8)
-        self._ends = np.cumsum([len(encoded[i]) for i in order], dtype=np.int64)
-        self._first_bytes = np.array(sorted({token[0] for token in encoded}), np.uint8)
-
-    def __bool__(self) -> bool:
-        return bool(self.tokens)
+        self._tables = (
+            np.array(sorted({token[0] for token in encoded}), np.uint8),
+            np.frombuffer(b"".join(encoded[i] for i in order) + b"\0", np.uint8),
+            np.cumsum([len(encoded[i]) for i in order], dtype=np.int64),
+            np.array(order, np.int64),
+        )
 
     def crosses(self, text: bytes, place: int) -> bool:
         """Whether text[:place] ends with the beginning of a special token and the rest follows.
@@ -46,17 +45,7 @@ class SpecialFinder:
         found = np.empty((64, 3), np.int64)
         count = 0
         while True:
-            count, start = find_specials(
-                data,
-                start,
-                stop,
-                self._first_bytes,
-                self._text,
-                self._ends,
-                self._order,
-                found,
-                count,
-            )
+            count, start = find_specials(data, start, stop, *self._tables, found, count)
             if start >= stop:
                 return found[:count]
             found = np.concatenate([found, np.empty_like(found)])

@@ -1,4 +1,4 @@
-"""Words as symbols, end to end in one array: count their pairs, and merge several pairs at once."""
+"""Words as symbols, end to end in one array: count their pairs, merge several pairs at once."""
 
 from typing import Any
 
@@ -7,46 +7,70 @@ from numpy.typing import NDArray
 
 from trafo.runtime.kernels import kernel, subkernel
 from trafo.tokenizer.kernels.arrays import LONGEST_TOKEN, Bytes, Ends, Int64s
-from trafo.tokenizer.kernels.known_merges import bucket_of
-from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable, pair_key, pair_slot
+from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable, pair_hash, pair_key, pair_slot
 
-Symbols = NDArray[np.unsignedinteger[Any]]  # 16 bits each, or 32
+SymbolArray = NDArray[np.unsignedinteger[Any]]  # 16 bits each, or 32
+
+
+@subkernel
+def _bucket_of(left: int, right: int, lengths: Int64s, num_buckets: int) -> int:
+    """Which of 2^n buckets a pair falls into, by its hash; -1 if its token would be too long."""
+    if lengths[left] + lengths[right] > LONGEST_TOKEN:
+        return -1
+    return np.int64(pair_hash(pair_key(left, right))) & (num_buckets - 1)
 
 
 @kernel
 def count_in_buckets(
-    symbols: Symbols, ends: Ends, counts: Int64s, lengths: Int64s, buckets: Int64s
+    symbols: SymbolArray, ends: Ends, counts: Int64s, lengths: Int64s, buckets: Int64s
 ) -> None:
     """Add the count of each word to the buckets of its pairs."""
     start = np.int64(0)
     for word in range(ends.size):
         for i in range(start, ends[word] - 1):
-            left, right = np.uint32(symbols[i]), np.uint32(symbols[i + 1])
-            if lengths[left] + lengths[right] <= LONGEST_TOKEN:
-                buckets[bucket_of(left, right, buckets.size)] += counts[word]
+            bucket = _bucket_of(symbols[i], symbols[i + 1], lengths, buckets.size)
+            if bucket >= 0:
+                buckets[bucket] += counts[word]
+        start = ends[word]
+
+
+@kernel
+def best_pairs(
+    symbols: SymbolArray, ends: Ends, lengths: Int64s, buckets: Int64s, best: Int64s
+) -> None:
+    """The fullest bucket among those of each word's pairs; 0 for a single symbol."""
+    start = np.int64(0)
+    for word in range(ends.size):
+        best[word] = 0
+        for i in range(start, ends[word] - 1):
+            bucket = _bucket_of(symbols[i], symbols[i + 1], lengths, buckets.size)
+            if bucket >= 0:
+                best[word] = max(best[word], buckets[bucket])
         start = ends[word]
 
 
 @kernel
 def count_frequent(
-    symbols: Symbols,
+    symbols: SymbolArray,
     ends: Ends,
     counts: Int64s,
     lengths: Int64s,
     buckets: Int64s,
     least: int,
     table: PairTable,
+    used: int,
 ) -> int:
-    """Count the pairs whose bucket holds `least` or more; returns how many, or -1 if too many."""
-    used = np.int64(0)
+    """Count the pairs whose bucket holds `least` or more in a table with `used` entries.
+
+    Returns how many it has then, or -1 if it would be more than half full.
+    """
     start = np.int64(0)
     for word in range(ends.size):
         for i in range(start, ends[word] - 1):
-            left, right = np.uint32(symbols[i]), np.uint32(symbols[i + 1])
-            is_too_long = lengths[left] + lengths[right] > LONGEST_TOKEN
-            if is_too_long or buckets[bucket_of(left, right, buckets.size)] < least:
+            bucket = _bucket_of(symbols[i], symbols[i + 1], lengths, buckets.size)
+            if bucket < 0 or buckets[bucket] < least:
                 continue
-            used = _add(table, used, pair_key(left, right), counts[word])
+            used = _add(table, used, pair_key(symbols[i], symbols[i + 1]), counts[word])
             if used < 0:
                 return used
         start = ends[word]
@@ -69,7 +93,7 @@ def _add(table: PairTable, used: int, key: np.uint64, count: int) -> int:
 
 @subkernel
 def _has_pair(
-    symbols: Symbols, start: int, stop: int, is_left: Bytes, merged_ids: PairTable
+    symbols: SymbolArray, start: int, stop: int, is_left: Bytes, merged_ids: PairTable
 ) -> bool:
     for i in range(start, stop - 1):
         if is_left[symbols[i]]:
@@ -80,7 +104,7 @@ def _has_pair(
 
 
 @subkernel
-def _forget(symbols: Symbols, start: int, stop: int, count: int, table: PairTable) -> None:
+def _forget(symbols: SymbolArray, start: int, stop: int, count: int, table: PairTable) -> None:
     """Take the pairs of a word out of their counts, as far as they are counted."""
     for i in range(start, stop - 1):
         slot = pair_slot(table, pair_key(np.uint32(symbols[i]), np.uint32(symbols[i + 1])))
@@ -90,7 +114,7 @@ def _forget(symbols: Symbols, start: int, stop: int, count: int, table: PairTabl
 
 @subkernel
 def _merge_word(
-    symbols: Symbols, start: int, stop: int, out: int, is_left: Bytes, merged_ids: PairTable
+    symbols: SymbolArray, start: int, stop: int, out: int, is_left: Bytes, merged_ids: PairTable
 ) -> int:
     """Write the word with its pairs merged, from `out` on; returns where it ends."""
     i = start
@@ -112,7 +136,7 @@ def _merge_word(
 
 @subkernel
 def _count_word(
-    symbols: Symbols,
+    symbols: SymbolArray,
     start: int,
     stop: int,
     count: int,
@@ -138,7 +162,7 @@ def _count_word(
 
 @kernel
 def merge_pairs(
-    symbols: Symbols,
+    symbols: SymbolArray,
     ends: Ends,
     counts: Int64s,
     lengths: Int64s,
@@ -176,20 +200,9 @@ def merge_pairs(
 
 
 @kernel
-def copy_frequent(table: PairTable, least: int, out: PairTable) -> int:
-    """The pairs that occur `least` times or more, into an empty table; returns how many."""
-    used = np.int64(0)
+def copy_frequent(table: PairTable, least: int, out: PairTable) -> None:
+    """Copy the pairs that occur `least` times or more into an empty table."""
     for slot in range(0, table.size, 2):
         if table[slot + 1] != NO_VALUE and table[slot + 1] >= np.uint64(least):
-            used = _add(out, used, table[slot], np.int64(table[slot + 1]))
-    return used
-
-
-@kernel
-def enter_pairs(left: Int64s, right: Int64s, first_new: int, table: PairTable) -> None:
-    """Number the pairs from `first_new` on, in a table."""
-    for i in range(left.size):
-        key = pair_key(np.uint32(left[i]), np.uint32(right[i]))
-        slot = pair_slot(table, key)
-        table[slot] = key
-        table[slot + 1] = np.uint64(first_new + i)
+            to = pair_slot(out, table[slot])
+            out[to], out[to + 1] = table[slot], table[slot + 1]
