@@ -126,6 +126,46 @@ for shape in [(5,), (0, 5), (2, 0), (1, 1, 5)]:
     assert all("expected (batch, seq)" in line for line in said)
 
 
+def test_ids_that_are_none_are_refused_in_words():
+    """In a process of one's own, too."""
+    import subprocess
+    import sys
+
+    program = """
+import torch, trafo
+from trafo.errors import InputError
+from trafo.models import EncoderDecoder, EncoderDecoderConfig
+from trafo.models import RecurrentConfig, RecurrentEncoderDecoder
+pair = {"source_vocab_size": 9, "target_vocab_size": 9, "d_model": 8}
+some = torch.tensor([[1, 2]])
+translators = [
+    EncoderDecoder(EncoderDecoderConfig(**pair, num_heads=2, d_ff=8)),
+    RecurrentEncoderDecoder(RecurrentConfig(**pair)),
+]
+models = [trafo.models.TransformerLM(9, 8, 8, 1, 2)]
+models += [lambda ids, model=model: model(ids, some) for model in translators]
+models += [lambda ids, model=model: model(some, ids) for model in translators]
+for model in models:
+    for ids in [[1, 2], some.float(), some.bool(), -some, some + 7]:
+        try:
+            model(ids)
+        except InputError as error:
+            print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    of_one_model = [
+        "ids are list, expected a tensor of whole numbers",
+        "ids are torch.float32, expected a tensor of whole numbers",
+        "ids are torch.bool, expected a tensor of whole numbers",
+        "-2 is not an id of this model; ids are whole numbers from 0 to 8",
+        "9 is not an id of this model; ids are whole numbers from 0 to 8",
+    ]
+    said = [line.split("; torch.tensor")[0] for line in done.stdout.splitlines()]
+    assert said == of_one_model * 5
+
+
 def test_relative_texts_and_several(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("a.txt").write_text(TEXT)
