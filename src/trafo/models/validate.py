@@ -7,13 +7,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from trafo.errors import InputError, require_at_least
+from trafo.errors import InputError, require, require_at_least
 from trafo.nn import Embedding
 
 
 def require_positive(config: Any, names: Iterable[str]) -> None:
     """Each named field is a whole number of at least 1 (or None, where the field allows it)."""
-    require_at_least(1, **{name: getattr(config, name) for name in names})
+    for name in names:
+        value = getattr(config, name)
+        is_whole = value is None or isinstance(value, int)
+        require(is_whole, f"{name} is {value!r}", "it must be a whole number")
+        require_at_least(1, **{name: value})
 
 
 def require_fits_context(ids: Tensor, context_length: int) -> None:

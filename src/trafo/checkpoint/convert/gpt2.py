@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trafo.checkpoint.convert.fill import fill, refuse_unknown, require_layers
+from trafo.checkpoint.convert.fill import fill, refuse_second_head, refuse_unknown, require_layers
 from trafo.checkpoint.convert.names import NameTable, expand, first_missing, with_biases
 from trafo.errors import FormatError
 from trafo.models import GPT2, CausalLM, GPT2Config
@@ -98,6 +98,8 @@ def from_gpt2_state(theirs: dict[str, Tensor], config: GPT2Config) -> CausalLM:
     # Old files hold the causal masks, too; a tied head may be there a second time.
     harmless = (".attn.bias", ".attn.masked_bias", *(["lm_head.weight"] * config.tied_head))
     refuse_unknown(theirs, [*plain.values(), *fused.values()], harmless)
+    if config.tied_head:
+        refuse_second_head(theirs, "wte.weight")
     state = {ours: _turned(name, theirs[name]) for ours, name in plain.items()}
     for ours, name in fused.items():
         for part, rows in zip("qkv", _turned(name, theirs[name]).chunk(3), strict=True):

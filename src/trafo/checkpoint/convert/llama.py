@@ -12,7 +12,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from trafo.checkpoint.convert.fill import fill, refuse_unknown, require_layers
+from trafo.checkpoint.convert.fill import fill, refuse_second_head, refuse_unknown, require_layers
 from trafo.checkpoint.convert.names import NameTable, expand, first_missing, with_weights
 from trafo.errors import ConfigError, FormatError
 from trafo.models import CausalLM, TransformerLM, TransformerLMConfig
@@ -147,7 +147,8 @@ def from_llama_config(theirs: dict[str, Any]) -> TransformerLMConfig:
     """Our config from config.json; unsupported settings are an error."""
     family: Family = theirs["model_type"]
     heads, d_model = theirs["num_attention_heads"], theirs["hidden_size"]
-    _refuse(theirs.get("hidden_act", "silu") != "silu", f"activation {theirs.get('hidden_act')!r}")
+    activation = theirs.get("hidden_act", "silu")
+    _refuse(activation not in ("silu", "swish"), f"activation {activation!r}")
     has_bias = family != "qwen2" and bool(theirs.get("attention_bias"))
     _refuse(has_bias, "biases in attention")
     _refuse(bool(theirs.get("mlp_bias")), "biases in the feed-forward part")
@@ -177,7 +178,7 @@ def _from_rope(theirs: dict[str, Any]) -> dict[str, Any]:
     new, old = theirs.get("rope_parameters") or {}, theirs.get("rope_scaling") or {}
     if new and old:
         kinds = {rope.get("rope_type", rope.get("type")) for rope in (new, old)}
-        same = len(kinds) == 1 and new.get("factor") == old.get("factor")
+        same = len(kinds) == 1 and all(new[key] == old[key] for key in new.keys() & old.keys())
         _refuse(not same, "rope_parameters and rope_scaling that disagree")
     rope = old | new
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -199,19 +200,19 @@ def _from_rope(theirs: dict[str, Any]) -> dict[str, Any]:
 
 def _from_window(theirs: dict[str, Any], family: Family) -> int | None:
     """The window of all layers; in some layers only, it is refused."""
-    if family == "llama":
-        return None
-    if family == "mistral":
-        window: int | None = theirs.get("sliding_window", 4096)
-        return window
-    if not theirs.get("use_sliding_window"):
-        return None
-    layers, full = theirs["num_hidden_layers"], theirs.get("max_window_layers", 28)
-    kinds = theirs.get("layer_types") or [
-        "full_attention" if i < full else "sliding_attention" for i in range(min(layers, 10**4))
-    ]
+    has_window = {"llama": False, "mistral": True}.get(family, theirs.get("use_sliding_window"))
+    window: int | None = theirs.get("sliding_window", 4096) if has_window else None
+    layers = theirs["num_hidden_layers"]
+    first = theirs.get("max_window_layers", 28) if family.startswith("qwen") else 0
+    kinds = theirs.get("layer_types")
+    if not kinds:
+        sliding = [window is not None and i >= first for i in range(min(layers, 10**4))]
+        kinds = ["sliding_attention" if is_sliding else "full_attention" for is_sliding in sliding]
     _refuse(len(set(kinds)) > 1, "a sliding window in some layers only")
-    return theirs["sliding_window"] if kinds[0] == "sliding_attention" else None
+    _refuse(kinds[:1] == ["sliding_attention"] and window is None, "a sliding window of no size")
+    usual = kinds[:1] in ([], ["full_attention"], ["sliding_attention"])
+    _refuse(not usual, f"layers of the type {kinds[:1]}")
+    return window if "sliding_attention" in kinds else None
 
 
 def _refuse(found: bool, what: str) -> None:
@@ -237,6 +238,8 @@ def from_llama_state(theirs: dict[str, Tensor], config: TransformerLMConfig) -> 
         raise FormatError(f"no tensor {missing!r}", hint="the weights do not fit config.json")
     harmless = ("rotary_emb.inv_freq", *(["lm_head.weight"] * config.tied_head))
     refuse_unknown(theirs, names.values(), harmless)
+    if config.tied_head:
+        refuse_second_head(theirs, "model.embed_tokens.weight")
     state = {
         ours: to_pairs(theirs[name], config.d_head) if is_rotated(ours) else theirs[name]
         for ours, name in names.items()
