@@ -34,7 +34,7 @@ def save_hugging_face(
     with atomic_folder(folder, marker="config.json") as new:
         write_tensors(new / "model.safetensors", tensors, {"format": "pt"})
         if tokenizer is not None:
-            config |= write_tokenizer(tokenizer.spec, new)
+            config |= write_tokenizer(tokenizer, new)
         (new / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         parity = measure_parity(model, load_hugging_face(new), "hugging-face")
         parity.write(new / "parity.json")

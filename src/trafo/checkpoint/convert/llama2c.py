@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from trafo.checkpoint.convert.fill import fill
+from trafo.checkpoint.convert.hugging_face_tokenizer import write_markers
 from trafo.checkpoint.convert.llama import family_of
 from trafo.checkpoint.convert.parity import Parity, measure_parity
 from trafo.checkpoint.locate import TOKENIZER_SUFFIX
@@ -51,7 +52,9 @@ def save_llama2c(
             shutil.copyfileobj(done, file)
     parity.write(path.with_name(path.name + ".parity.json"))
     if tokenizer is not None:
-        tokenizer.save(path.with_name(path.name + TOKENIZER_SUFFIX))
+        folder = path.with_name(path.name + TOKENIZER_SUFFIX)
+        tokenizer.save(folder)
+        write_markers(tokenizer, folder)
     return parity
 
 
