@@ -54,6 +54,19 @@ def test_transformers_loads_the_default_model_and_its_tokenizer(
     assert their_tokenizer.eos_token_id == theirs.generation_config.eos_token_id == end
 
 
+@pytest.mark.parametrize("switch", [{"qkv_bias": True}, {"qk_norm": True}, {"window": 4}])
+def test_transformers_cuts_words_as_we_do_whatever_the_model(tmp_path, tokenizer, ids, switch):
+    """By the model's family it would take another tokenizer than that of the folder."""
+    transformers = pytest.importorskip("transformers")
+    model = TransformerLM(262, 64, 16, 2, 2, **switch).eval()
+    export_model(model, tmp_path / "out", tokenizer=tokenizer)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    text = "the 12345 e\N{COMBINING ACUTE ACCENT}\n\n  x"
+    assert theirs.encode(text) == tokenizer.encode(text)
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    torch.testing.assert_close(model(ids), again(ids).logits, atol=1e-4, rtol=1e-4)
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_default_model_as_gguf(tmp_path, default_model, tokenizer, ids, dtype):

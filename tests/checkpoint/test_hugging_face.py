@@ -182,7 +182,8 @@ SLIDING = ["sliding_attention"] * 3
         ({"model_type": "bert"}, "model_type is 'bert'"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "rotary scaling 'yarn'"),
         ({"hidden_act": "gelu"}, "activation 'gelu'"),
-        ({"attention_bias": True}, "biases in attention"),
+        ({"attention_bias": True}, r"no tensor .*q_proj.bias"),
+        ({"model_type": "qwen3", "attention_bias": True}, "biases in attention"),
         ({"head_dim": 16}, "does not fit this model"),
         ({"head_dim": 7}, "does not split into heads|even head size"),
         (
@@ -270,7 +271,10 @@ OTHERS = {
 
 
 def other(name):
-    family, settings = OTHERS[name]
+    return random_model(*OTHERS[name])
+
+
+def random_model(family, settings):
     config = getattr(transformers, f"{family}Config")(
         vocab_size=101,
         hidden_size=48,
@@ -293,10 +297,23 @@ def test_other_families_both_ways(tmp_path, name):
     assert save_hugging_face(ours, tmp_path / "out").largest_logit_difference == 0
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     family = theirs.config.model_type
-    assert again.config.model_type == ("llama" if name == "mistral" else family)
+    assert again.config.model_type == ("llama" if name in ("mistral", "qwen2") else family)
     ids = torch.randint(101, (2, 40))
     with torch.no_grad():
         torch.testing.assert_close(again(ids).logits, theirs(ids).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_biases_on_the_output_are_refused_unless_they_are_zero(tmp_path):
+    theirs = random_model("Llama", {"attention_bias": True})
+    for layer in theirs.model.layers:
+        torch.nn.init.normal_(layer.self_attn.o_proj.bias)
+    theirs.save_pretrained(tmp_path)
+    with pytest.raises(FormatError, match="biases on the output of attention"):
+        load_hugging_face(tmp_path)
+    for layer in theirs.model.layers:
+        layer.self_attn.o_proj.bias.data.zero_()
+    theirs.save_pretrained(tmp_path)
+    assert_same_logits_and_gradients(load_hugging_face(tmp_path), theirs)
 
 
 def test_the_older_spelling_of_rotary_scaling_is_read(tmp_path):

@@ -4,10 +4,14 @@ They are the same network but for a few switches: Mistral may have a sliding win
 biases on queries, keys and values, Qwen3 norms queries and keys. Names differ, and so does the
 order of rotary pairs: we rotate neighbours (2k, 2k+1), as the RoPE paper does, Hugging Face rotates
 (k, k + d/2). Moving the rows of the query and key matrices makes both compute the same scores.
+
+Biases go out as Llama's `attention_bias`, with one of zeros on the output: in a folder that names
+Qwen2, transformers replaces the tokenizer by Qwen2's own.
 """
 
 from typing import Any, Literal
 
+import torch
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
@@ -51,6 +55,8 @@ _NORM_NAMES: NameTable = tuple(
     for part in "qk"
 )
 
+_OUTPUT_BIAS = ".self_attn.o_proj.bias"  # Llama has it with the others
+
 # The switches of a TransformerLM that none of them has, and what they have instead.
 _ALL_HAVE = {
     "norm_placement": "pre",
@@ -92,7 +98,7 @@ def tensor_names(
 
 def to_llama_config(config: TransformerLMConfig) -> dict[str, Any]:
     """What goes into config.json."""
-    family = family_of(config)
+    family = _family_out(config)
     return {
         "architectures": [_CLASSES[family]],
         "model_type": family,
@@ -116,6 +122,11 @@ def to_llama_config(config: TransformerLMConfig) -> dict[str, Any]:
         "bos_token_id": None,
         "eos_token_id": None,
     }
+
+
+def _family_out(config: TransformerLMConfig) -> Family:
+    family = family_of(config)
+    return "llama" if family == "qwen2" and config.window is None else family
 
 
 def _to_rope_scaling(config: TransformerLMConfig) -> dict[str, Any] | None:
@@ -149,8 +160,8 @@ def from_llama_config(theirs: dict[str, Any]) -> TransformerLMConfig:
     heads, d_model = theirs["num_attention_heads"], theirs["hidden_size"]
     activation = theirs.get("hidden_act", "silu")
     _refuse(activation not in ("silu", "swish"), f"activation {activation!r}")
-    has_bias = family != "qwen2" and bool(theirs.get("attention_bias"))
-    _refuse(has_bias, "biases in attention")
+    has_bias = family == "qwen2" or bool(theirs.get("attention_bias"))
+    _refuse(has_bias and family not in ("qwen2", "llama"), "biases in attention")
     _refuse(bool(theirs.get("mlp_bias")), "biases in the feed-forward part")
     _refuse(theirs.get("quantization_config") is not None, "quantised weights")
     kv_heads = theirs.get("num_key_value_heads") if family == "llama" else None
@@ -166,7 +177,7 @@ def from_llama_config(theirs: dict[str, Any]) -> TransformerLMConfig:
         d_ff=theirs["intermediate_size"],
         norm_eps=float(theirs.get("rms_norm_eps", 1e-6)),
         tied_head=theirs.get("tie_word_embeddings", False),
-        qkv_bias=family == "qwen2",
+        qkv_bias=has_bias,
         qk_norm=family == "qwen3",
         window=_from_window(theirs, family),
         **_from_rope(theirs),
@@ -222,11 +233,17 @@ def _refuse(found: bool, what: str) -> None:
 
 def to_llama_state(model: TransformerLM) -> dict[str, Tensor]:
     """The model's tensors as Hugging Face names and orders them."""
-    names = tensor_names(model.config, _NAMES, _BIAS_NAMES, _NORM_NAMES)
-    return {
-        names[ours]: to_halves(tensor, model.config.d_head) if is_rotated(ours) else tensor
-        for ours, tensor in model.state_dict().items()
+    config, ours = model.config, model.state_dict()
+    names = tensor_names(config, _NAMES, _BIAS_NAMES, _NORM_NAMES)
+    state = {
+        names[name]: to_halves(tensor, config.d_head) if is_rotated(name) else tensor
+        for name, tensor in ours.items()
     }
+    if config.qkv_bias and _family_out(config) == "llama":
+        zeros = torch.zeros_like(ours["ln_final.weight"])
+        layers = range(config.num_layers)
+        state |= {f"model.layers.{i}{_OUTPUT_BIAS}": zeros.clone() for i in layers}
+    return state
 
 
 def from_llama_state(theirs: dict[str, Tensor], config: TransformerLMConfig) -> CausalLM:
@@ -237,6 +254,10 @@ def from_llama_state(theirs: dict[str, Tensor], config: TransformerLMConfig) -> 
     if missing is not None:
         raise FormatError(f"no tensor {missing!r}", hint="the weights do not fit config.json")
     harmless = ("rotary_emb.inv_freq", *(["lm_head.weight"] * config.tied_head))
+    if config.qkv_bias:
+        output = [tensor for name, tensor in theirs.items() if name.endswith(_OUTPUT_BIAS)]
+        _refuse(any(map(torch.any, output)), "biases on the output of attention")
+        harmless = (*harmless, _OUTPUT_BIAS)
     refuse_unknown(theirs, names.values(), harmless)
     if config.tied_head:
         refuse_second_head(theirs, "model.embed_tokens.weight")
