@@ -8,7 +8,7 @@ import torch
 
 from trafo.checkpoint.convert import load_gguf, load_hugging_face, load_llama2c
 from trafo.checkpoint.export import export_model, format_of
-from trafo.errors import ConfigError
+from trafo.errors import ConfigError, InputError
 from trafo.models import GPT2, GPT2Config, TransformerLM
 from trafo.tokenizer import Tokenizer
 from trafo.train.auto.text import SHAPES, model_of
@@ -101,6 +101,19 @@ def test_the_default_model_as_llama2c(tmp_path, default_model, tokenizer, ids, t
     end = -262 * 64 if not tied else None
     tables = np.fromfile(path, "<f4")[:end][-2 * size * half :].reshape(2, size, half)
     np.testing.assert_allclose(tables[:, 1, 0], [np.cos(1), np.sin(1)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["out", "out.gguf", "out.bin"])
+def test_what_is_not_a_number_is_not_exported(tmp_path, default_model, name):
+    weight = default_model.layers[0].ffn.w2.weight.data
+    weight[0, 0] = 1e6
+    if name == "out":
+        with pytest.raises(InputError, match=r"as hugging-face, .* NaN .*; use float32"):
+            export_model(default_model, tmp_path / name, dtype="float16")
+    weight[0, 0] = torch.nan
+    with pytest.raises(InputError, match="the model computes NaN or infinity"):
+        export_model(default_model, tmp_path / name)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_name_decides_the_format():

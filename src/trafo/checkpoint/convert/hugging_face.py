@@ -14,6 +14,7 @@ from trafo.checkpoint.tensor_file import read_tensors, write_tensors
 from trafo.errors import ConfigError, FormatError, TrafoError
 from trafo.models import GPT2, CausalLM, GPT2Config, TransformerLM, TransformerLMConfig
 from trafo.runtime.atomic import atomic_folder
+from trafo.runtime.console import say
 from trafo.tokenizer.formats.json_files import read_json
 from trafo.tokenizer.tokenizer import Tokenizer
 
@@ -35,6 +36,8 @@ def save_hugging_face(
         write_tensors(new / "model.safetensors", tensors, {"format": "pt"})
         if tokenizer is not None:
             config |= write_tokenizer(tokenizer, new)
+            if config["model_type"] == "qwen2":
+                say("AutoTokenizer takes Qwen2's own: load this one by PreTrainedTokenizerFast")
         (new / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         parity = measure_parity(model, load_hugging_face(new), "hugging-face")
         parity.write(new / "parity.json")
