@@ -14,7 +14,7 @@ import torch
 
 from trafo.checkpoint.bundle import load_bundle
 from trafo.checkpoint.convert import Parity, save_gguf, save_hugging_face, save_llama2c
-from trafo.errors import require
+from trafo.errors import require, require_path
 from trafo.models import CausalLM
 from trafo.tokenizer.tokenizer import Tokenizer
 
@@ -50,6 +50,7 @@ def export_model(
     dtype: NumberType = "float32",
 ) -> Parity:
     """Write `path` in the format `to`; without one, its suffix decides."""
+    require_path(path)
     to = to or format_of(path)
     if to == "hf":
         return save_hugging_face(model, path, getattr(torch, dtype), tokenizer=tokenizer)

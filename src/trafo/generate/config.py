@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -73,8 +74,9 @@ class GenerationConfig:
         )
         self._require("seed", self.seed >= 0, "0 or more")
         self._require("num_samples", 1 <= self.num_samples <= 10**6, "from 1 to 1,000,000")
-        is_list = not isinstance(self.stop, str)
-        self._require("stop", is_list and all(self.stop), "a list of strings that are not empty")
+        is_list = isinstance(self.stop, Sequence) and not isinstance(self.stop, str)
+        fits = is_list and all(isinstance(text, str) and text for text in self.stop)
+        self._require("stop", fits, "a list of strings that are not empty")
         self._require("logprobs", self.logprobs is None or self.logprobs >= 0, "0 or more")
         self._require("kept_share", 0.0 < self.kept_share <= 1.0, "more than 0 and at most 1")
         self._require("kernel", self.kernel in get_args(Kernel), "readable, compiled or auto")
