@@ -99,7 +99,10 @@ def read_tokenizer(file: GGUF) -> ModelTokenizer:
         return ModelTokenizer.of(parts, _read_markers(file, parts, controls))
     except TrafoError as error:
         raise file.refusal(f"its tokenizer: {error.what}", error.hint) from None
-    except (KeyError, ValueError, UnicodeEncodeError) as error:
+    except KeyError as error:
+        what = f"its tokenizer: the character {error} is not in GPT-2's byte alphabet"
+        raise file.refusal(what, "tokens that are no text need the type control") from None
+    except (ValueError, UnicodeEncodeError) as error:
         raise file.refusal(f"its tokenizer is damaged: {error}") from None
 
 
@@ -110,6 +113,8 @@ def _read_parts(file: GGUF) -> tuple[TokenizerSpec, set[int]]:
         raise file.refusal(f"the split pattern {pre!r}", f"trafo knows {', '.join(_PATTERNS)}")
     tokens = file.strings("tokenizer.ggml.tokens")
     kinds = file.get("tokenizer.ggml.token_type") or [_NORMAL] * len(tokens)
+    if not tokens or not isinstance(kinds, list) or len(tokens) != len(kinds):
+        raise file.refusal(f"{len(tokens):,} tokens do not fit the token types")
     vocab, specials, controls = {}, {}, set()
     for i, (token, kind) in enumerate(zip(tokens, kinds, strict=True)):
         if kind in (_CONTROL, _USER_DEFINED):
@@ -119,6 +124,8 @@ def _read_parts(file: GGUF) -> tuple[TokenizerSpec, set[int]]:
             vocab[i] = from_printable(token)
     pairs = [merge.split(" ") for merge in file.strings("tokenizer.ggml.merges")]
     merges = [(from_printable(left), from_printable(right)) for left, right in pairs]
+    if not merges and any(len(vocab[i]) > 1 for i in vocab.keys() - specials.values()):
+        raise file.refusal("tokens, but no merges that make them")
     whole_words = file.get(_WHOLE_WORDS)
     whole_words = pre in _LLAMA3 if whole_words is None else bool(whole_words)
     return TokenizerSpec(vocab, merges, specials, _PATTERNS[pre], whole_words), controls
@@ -132,5 +139,7 @@ def _read_markers(file: GGUF, parts: TokenizerSpec, controls: set[int]) -> Marke
     if begins is None:
         begins = file.get("tokenizer.ggml.pre") in _LLAMA3
     begin = file.get("tokenizer.ggml.bos_token_id") if begins else None
+    if begin is not None and (not isinstance(begin, int) or begin not in parts.vocab):
+        raise file.refusal(f"the begin token is {begin!r:.40}, which is not an id")
     usual = Markers.usual(parts.special_tokens)
     return Markers(begin, frozenset(ends) or usual.ends, frozenset(controls | ends))
