@@ -26,7 +26,7 @@ class Options:
     """
 
     tokenizer: TokenizerPath
-    """a folder or file in any format that trafo reads"""
+    """a tokenizer in any format that trafo reads, or a run or model that has one"""
     ids: Annotated[
         Positional[tuple[str, ...]], arg(metavar="[ID ...]", help_behavior_hint="(optional)")
     ] = ()
@@ -41,10 +41,10 @@ class Options:
 
 def run(options: Options) -> None:
     """Write the text as it is decoded."""
+    from trafo.checkpoint.locate import load_tokenizer
     from trafo.cli.tokenizer.pipes import write_text
-    from trafo.tokenizer.tokenizer import Tokenizer
 
-    tokenizer = Tokenizer.load(options.tokenizer)
+    tokenizer = load_tokenizer(options.tokenizer)
     if options.tokens is not None:
         write_text(_decode_file(tokenizer, options.tokens))
     elif options.ids:  # all of them are good before anything is written
@@ -61,12 +61,13 @@ def parse_id(word: str) -> int:
 
 
 def _numbers_on_stdin() -> Iterator[str]:
-    from trafo.cli.tokenizer.pipes import is_interactive, stdin_text
+    from trafo.cli.tokenizer.pipes import is_interactive, stdin_text, wait_for_stdin
 
     if is_interactive():
         raise InputError(
             "no ids given", hint="give them as arguments, pipe them in, or give --tokens"
         )
+    wait_for_stdin("ids")
     return numbers_in(stdin_text())
 
 

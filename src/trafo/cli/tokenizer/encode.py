@@ -154,12 +154,13 @@ def _print_ids(tokenizer: Tokenizer, options: Options) -> None:
 
 
 def _texts(options: Options) -> Iterator[str]:
-    from trafo.cli.tokenizer.pipes import is_interactive, stdin_text
+    from trafo.cli.tokenizer.pipes import is_interactive, stdin_text, wait_for_stdin
 
     if options.text is not None:
         return iter([options.text])
     if is_interactive():
         raise InputError("no text given", hint="give --text, pipe text in, or give files and --out")
+    wait_for_stdin("the text")
     return stdin_text(options.errors)
 
 

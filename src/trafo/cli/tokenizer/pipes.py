@@ -11,7 +11,7 @@ from typing import Literal
 from trafo.errors import InputError
 
 _READ_SIZE = 1 << 16  # bytes
-_SECONDS_TO_WAIT = 1.0
+_SECONDS_TO_WAIT = 2.0
 
 
 def stdin_text(errors: Literal["strict", "replace"] = "strict") -> Iterator[str]:
@@ -49,7 +49,8 @@ def wait_for_stdin(what: str) -> None:
     if not ready:
         from trafo.runtime.console import say
 
-        say(f"waiting for {what} on standard input; Ctrl-D ends it")
+        end = "; Ctrl-D ends it" if sys.stdin.isatty() else ""
+        say(f"waiting for {what} on standard input{end}")
 
 
 def write_text(texts: Iterable[str]) -> None:
