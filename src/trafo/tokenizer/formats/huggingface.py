@@ -42,8 +42,12 @@ def read_huggingface(path: str | Path) -> TokenizerSpec:
     content = read_json(path)
     where = str(path)
     model = _check_model(content.get("model"), where)
-    if content.get("normalizer") not in (None, {"type": "Sequence", "normalizers": []}):
-        raise FormatError("has a normalizer, which trafo does not support", where=where)
+    normalizer = content.get("normalizer")
+    if normalizer not in (None, {"type": "Sequence", "normalizers": []}):
+        kind = normalizer.get("type") if isinstance(normalizer, dict) else normalizer
+        what = f"has the normalizer {kind}, which trafo does not support"
+        hint = "trafo encodes text as it is; a GGUF file of the same model may hold no normalizer"
+        raise FormatError(what, where=where, hint=hint)
     specials = _added_tokens(content.get("added_tokens") or [], where)
     spec = TokenizerSpec(
         _ordinary_vocab(model["vocab"], specials, where),
