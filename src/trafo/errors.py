@@ -57,6 +57,12 @@ def require_choice(choices: Collection[str], **settings: str) -> None:
         require(value in choices, f"{name} is {value!r}", f"choose one of {', '.join(choices)}")
 
 
+def require_path(path: object) -> None:
+    """Refuse an empty path, which would be this folder."""
+    if path == "":
+        raise InputError("the path is empty", hint="give a file or a folder; '.' is this folder")
+
+
 def require_lists(**given: object) -> None:
     """Refuse one string where several belong: it would be taken for a list of its letters."""
     for name, value in given.items():

@@ -10,7 +10,7 @@ from trafo.checkpoint.convert.gguf_file import load_gguf
 from trafo.checkpoint.convert.hugging_face import load_hugging_face
 from trafo.checkpoint.convert.llama2c import load_llama2c
 from trafo.checkpoint.export import export_model, format_of
-from trafo.errors import ConfigError
+from trafo.errors import ConfigError, InputError
 from trafo.models import GPT2, GPT2Config, TransformerLM
 from trafo.tokenizer import Tokenizer
 from trafo.train.auto.text import SHAPES, model_of
@@ -56,6 +56,19 @@ def test_transformers_loads_the_default_model_and_its_tokenizer(
     assert their_tokenizer.eos_token_id == theirs.generation_config.eos_token_id == end
 
 
+@pytest.mark.parametrize("switch", [{"qkv_bias": True}, {"qk_norm": True}, {"window": 4}])
+def test_transformers_cuts_words_as_we_do_whatever_the_model(tmp_path, tokenizer, ids, switch):
+    """By the model's family it would take another tokenizer than that of the folder."""
+    transformers = pytest.importorskip("transformers")
+    model = TransformerLM(262, 64, 16, 2, 2, **switch).eval()
+    export_model(model, tmp_path / "out", tokenizer=tokenizer)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    text = "the 12345 e\N{COMBINING ACUTE ACCENT}\n\n  x"
+    assert theirs.encode(text) == tokenizer.encode(text)
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    torch.testing.assert_close(model(ids), again(ids).logits, atol=1e-4, rtol=1e-4)
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_default_model_as_gguf(tmp_path, default_model, tokenizer, ids, dtype):
@@ -90,6 +103,19 @@ def test_the_default_model_as_llama2c(tmp_path, default_model, tokenizer, ids, t
     end = -262 * 64 if not tied else None
     tables = np.fromfile(path, "<f4")[:end][-2 * size * half :].reshape(2, size, half)
     np.testing.assert_allclose(tables[:, 1, 0], [np.cos(1), np.sin(1)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["out", "out.gguf", "out.bin"])
+def test_what_is_not_a_number_is_not_exported(tmp_path, default_model, name):
+    weight = default_model.layers[0].ffn.w2.weight.data
+    weight[0, 0] = 1e6
+    if name == "out":
+        with pytest.raises(InputError, match=r"as hugging-face, .* NaN .*; use float32"):
+            export_model(default_model, tmp_path / name, dtype="float16")
+    weight[0, 0] = torch.nan
+    with pytest.raises(InputError, match="the model computes NaN or infinity"):
+        export_model(default_model, tmp_path / name)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_name_decides_the_format():

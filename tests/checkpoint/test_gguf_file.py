@@ -7,6 +7,7 @@ from tests.weights import shake
 
 from trafo.checkpoint.convert.gguf_file import load_gguf, save_gguf
 from trafo.checkpoint.convert.gguf_tensors import to_gguf_state
+from trafo.checkpoint.locate import load_tokenizer
 from trafo.errors import ConfigError, FormatError
 from trafo.models import GPT2, GPT2Config, TransformerLM
 from trafo.tokenizer import Tokenizer
@@ -249,6 +250,7 @@ def rewritten(path, out, change=None, extra=None, drop=()):
         ({"llama.block_count": "two"}, r"llama.block_count is 'two'"),
         ({"llama.block_count": 1}, r"does not know the tensor 'blk.1"),
         ({"llama.block_count": 10**9}, "layers, but only 21 tensors"),
+        ({"llama.block_count": 0}, r"model.gguf: num_layers is 0; it must be at least 1"),
         ({"llama.embedding_length": 64}, "does not fit this model|is 4, the head size|is 8, the"),
     ],
 )
@@ -257,6 +259,28 @@ def test_fields_that_we_cannot_obey_are_refused(tmp_path, change, message):
     path = rewritten(tmp_path / "plain.gguf", tmp_path / "model.gguf", change)
     with pytest.raises(FormatError, match=message):
         load_gguf(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "drop", "message"),
+    [
+        ({}, "tokens", "0 tokens do not fit the token types"),
+        ({"tokenizer.ggml.token_type": 3}, "token_type", "260 tokens do not fit the token types"),
+        ({}, "token_type", r"the character '\[' is not|the character ' ' is not in GPT-2's byte"),
+        ({}, "merges", "tokens, but no merges that make them"),
+        (
+            {"tokenizer.ggml.bos_token_id": 999, "tokenizer.ggml.add_bos_token": True},
+            "",
+            "the begin token is 999, which is not an id",
+        ),
+    ],
+)
+def test_a_tokenizer_that_lacks_something_is_refused(tmp_path, change, drop, message):
+    save_gguf(lm(), tmp_path / "plain.gguf", tokenizer=BYTES)
+    keys = (f"tokenizer.ggml.{drop}",)
+    path = rewritten(tmp_path / "plain.gguf", tmp_path / "model.gguf", change, drop=keys)
+    with pytest.raises(FormatError, match=rf"model.gguf: its tokenizer: .*{message}"):
+        load_tokenizer(path)
 
 
 def test_a_rotary_scaling_of_its_own_is_refused(tmp_path):

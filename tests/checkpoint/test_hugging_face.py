@@ -173,17 +173,28 @@ def test_what_llama_cannot_express_is_refused(tmp_path, switch):
     assert not (tmp_path / "out").exists()
 
 
+SLIDING = ["sliding_attention"] * 3
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"model_type": "bert"}, "model_type is 'bert'"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "rotary scaling 'yarn'"),
         ({"hidden_act": "gelu"}, "activation 'gelu'"),
-        ({"attention_bias": True}, "biases in attention"),
+        ({"attention_bias": True}, r"no tensor .*q_proj.bias"),
+        ({"model_type": "qwen3", "attention_bias": True}, "biases in attention"),
         ({"head_dim": 16}, "does not fit this model"),
         ({"head_dim": 7}, "does not split into heads|even head size"),
         (
             {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_parameters": {"a": 1}},
+            "rope_parameters and rope_scaling that disagree",
+        ),
+        (
+            {
+                "rope_scaling": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10.0},
+                "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 20.0},
+            },
             "rope_parameters and rope_scaling that disagree",
         ),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "has no 'low_freq_factor'"),
@@ -197,8 +208,19 @@ def test_what_llama_cannot_express_is_refused(tmp_path, switch):
         ({"num_hidden_layers": "three"}, "does not describe a model"),
         ({"vocab_size": 102}, r"token_embeddings.weight is \(101, 48\), not \(102, 48\)"),
         ({"vocab_size": 2**60}, "does not fit|do not make a model"),
-        ({"max_position_embeddings": 2**50}, "a context of"),
+        ({"max_position_embeddings": 2**50}, "a context of .* tokens; at most 2,097,152"),
+        # Outside of tests, where types are not checked, "it must be a whole number" is said.
         ({"vocab_size": "many"}, "does not describe a model"),
+        ({"model_type": "mistral", "sliding_window": 7.5}, "does not describe a model"),
+        (
+            {"model_type": "mistral", "sliding_window": 7, "layer_types": ["chunked"] * 3},
+            r"layers of the type \['chunked'\]",
+        ),
+        (
+            {"model_type": "mistral", "sliding_window": None, "layer_types": SLIDING},
+            "a sliding window of no size",
+        ),
+        ({"tie_word_embeddings": True}, r"lm_head.weight is not model.embed_tokens.weight"),
         ({"rms_norm_eps": "small"}, "does not describe a model"),
         ({"rms_norm_eps": None}, "does not describe a model"),
         ({"rms_norm_eps": 10**400}, "does not describe a model"),
@@ -249,7 +271,10 @@ OTHERS = {
 
 
 def other(name):
-    family, settings = OTHERS[name]
+    return random_model(*OTHERS[name])
+
+
+def random_model(family, settings):
     config = getattr(transformers, f"{family}Config")(
         vocab_size=101,
         hidden_size=48,
@@ -272,10 +297,23 @@ def test_other_families_both_ways(tmp_path, name):
     assert save_hugging_face(ours, tmp_path / "out").largest_logit_difference == 0
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     family = theirs.config.model_type
-    assert again.config.model_type == ("llama" if name == "mistral" else family)
+    assert again.config.model_type == ("llama" if name in ("mistral", "qwen2") else family)
     ids = torch.randint(101, (2, 40))
     with torch.no_grad():
         torch.testing.assert_close(again(ids).logits, theirs(ids).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_biases_on_the_output_are_refused_unless_they_are_zero(tmp_path):
+    theirs = random_model("Llama", {"attention_bias": True})
+    for layer in theirs.model.layers:
+        torch.nn.init.normal_(layer.self_attn.o_proj.bias)
+    theirs.save_pretrained(tmp_path)
+    with pytest.raises(FormatError, match="biases on the output of attention"):
+        load_hugging_face(tmp_path)
+    for layer in theirs.model.layers:
+        layer.self_attn.o_proj.bias.data.zero_()
+    theirs.save_pretrained(tmp_path)
+    assert_same_logits_and_gradients(load_hugging_face(tmp_path), theirs)
 
 
 def test_the_older_spelling_of_rotary_scaling_is_read(tmp_path):
@@ -311,12 +349,18 @@ def test_the_index_says_which_files_count(tmp_path):
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     save_file({"other.weight": torch.ones(2)}, tmp_path / "consolidated.safetensors")
     assert_same_logits_and_gradients(load_hugging_face(tmp_path), theirs)
-    for wrong in ("model-9.safetensors", "../model.safetensors", 3):
+    for wrong in ("model-9.safetensors", "../model.safetensors", 3, ["a", "b"]):
         content = json.loads(index.read_text())
         content["weight_map"]["lm_head.weight"] = wrong
         index.write_text(json.dumps(content))
         with pytest.raises(FormatError, match=r"index.json: names .*, which is not here"):
             load_hugging_face(tmp_path)
+    content["weight_map"]["lm_head.weight"] = "consolidated.safetensors"
+    index.write_text(json.dumps(content))
+    with pytest.raises(FormatError, match=r"says that 'lm_head.weight' is in consolidated.safe"):
+        load_hugging_face(tmp_path)
+    save_file({"lm_head.weight": torch.ones(101, 48)}, tmp_path / "consolidated.safetensors")
+    assert load_hugging_face(tmp_path).lm_head.weight.min() == 1.0  # not that of another file
     index.write_text("{}")
     with pytest.raises(FormatError, match="names no files"):
         load_hugging_face(tmp_path)
@@ -339,4 +383,8 @@ def test_damaged_files_are_named(tmp_path):
     weights = tmp_path / "out" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-10])
     with pytest.raises(FormatError, match=r"model\.safetensors: not safetensors, or damaged"):
+        load_hugging_face(tmp_path / "out")
+    weights.unlink()
+    (tmp_path / "out" / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(FormatError, match=r"no .safetensors file here; .*\.bin files"):
         load_hugging_face(tmp_path / "out")

@@ -100,6 +100,32 @@ def test_hugging_face_says_where_a_text_begins_and_ends(tmp_path):
     ) == Markers(259, frozenset(), hidden)
 
 
+@pytest.mark.parametrize("to", NAMES)
+def test_exports_begin_and_end_texts_as_their_source_does(tmp_path, to):
+    template = {
+        "type": "TemplateProcessing",
+        "single": [
+            {"SpecialToken": {"id": "<|begin|>", "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}},
+        ],
+    }
+    ends = {"eos_token_id": [260, 262]}
+    markers = with_files(tmp_path / "in", template=template, generation_config=ends)
+    source = load_bundle(tmp_path / "in")
+    export_model(source.model, tmp_path / NAMES[to], tokenizer=source.tokenizer)
+    again = load_bundle(tmp_path / NAMES[to]).tokenizer
+    if to == "llama2c":  # trafo's own folder does not say which special tokens are shown
+        assert again.markers.hidden == markers.hidden | {261}
+    else:
+        assert again.markers.hidden == markers.hidden
+    assert (again.markers.begin, again.markers.ends) == (259, frozenset([260, 262]))
+    if to == "hf":
+        transformers = pytest.importorskip("transformers")
+        theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / NAMES[to])
+        assert again.encode_tensor(TEXT).tolist() == [theirs.encode(TEXT)]
+        assert theirs.decode([261, 262], skip_special_tokens=True) == "<think>"
+
+
 def test_transformers_puts_the_same_token_first(tmp_path):
     transformers = pytest.importorskip("transformers")
     template = {

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from trafo.checkpoint.tensor_file import read_tensors, write_tensors
-from trafo.errors import FormatError
+from trafo.errors import FormatError, StorageError
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
@@ -28,3 +28,5 @@ def test_another_file_is_refused(tmp_path):
     (tmp_path / "a").write_bytes(b"not at all")
     with pytest.raises(FormatError, match="not safetensors"):
         read_tensors(tmp_path / "a")
+    with pytest.raises(StorageError, match=r"is a directory while reading; give the name of a f"):
+        read_tensors(tmp_path)

@@ -13,6 +13,7 @@ import torch
 
 from trafo.checkpoint.bundle import load_bundle
 from trafo.checkpoint.convert.hugging_face import save_hugging_face
+from trafo.checkpoint.tensor_file import read_tensors, write_tensors
 from trafo.cli import pipes
 from trafo.cli.generate import write
 from trafo.cli.main import main
@@ -259,15 +260,17 @@ def test_the_number_of_threads_can_be_set(trafo, tmp_path, verb):
 
 
 def test_weights_that_are_not_numbers_are_refused(tmp_path, capsys):
-    model = TransformerLM(257, 32, 16, 2, 2)
-    model.layers[0].ffn.w2.weight.data[0, 0] = math.nan
     path = tmp_path / "model"
-    save_hugging_face(model, path)
+    save_hugging_face(TransformerLM(257, 32, 16, 2, 2), path)
+    weights = read_tensors(path / "model.safetensors")
+    weights["model.layers.0.mlp.down_proj.weight"][0, 0] = math.nan
+    write_tensors(path / "model.safetensors", weights)
     Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"]).save(path)
     for flags in (["--temperature", "0"], ["--top-p", "0.9"], ["--kernel", "readable"]):
         assert main(["generate", str(path), "--prompt", "a", *flags]) == 2
-        said = capsys.readouterr().err.splitlines()[-1]
-        assert said.startswith("error: the model computes NaN or infinity")
+        out, err = capsys.readouterr()
+        assert err.splitlines()[-1].startswith("error: the model computes NaN or infinity")
+        assert out == "a\n"  # so that the error has a line of its own
 
 
 def test_control_characters_do_not_reach_a_terminal(monkeypatch):

@@ -104,6 +104,7 @@ def test_interpolation(yaml):
         ("model: {norm: mid}", "model.norm: expected Norm, got 'mid'"),
         ("betas: [1, 2, 3]", "betas: expected tuple[float, float], got [1, 2, 3]"),
         ("notes: abc", "notes: expected list[str], got 'abc'"),
+        ("notes: {a: b}", "notes: expected list[str], got {'a': 'b'}"),
         ("weights: {a: b}", "weights: expected dict[str, float], got {'a': 'b'}"),
         ("lr: fast", "lr: expected float, got 'fast'"),
         ("lr: ${nowhere}", "lr: expected float, but Interpolation key 'nowhere' not found"),

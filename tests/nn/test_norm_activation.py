@@ -90,7 +90,7 @@ def test_activations_and_gradients_equal_torch(agree, name):
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_of_non_finite_numbers_equal_torch(name):
     x = torch.tensor([math.inf, -math.inf, math.nan])
-    # torch's vectorized gelu turns infinity into NaN on some CPUs, the normal distribution's own function on none.
+    # torch's vectorized gelu gives NaN for infinity on some CPUs; x Phi(x) itself does not.
     reference = {**TORCH_ACTIVATIONS, "gelu": lambda x: x * torch.special.ndtr(x)}[name]
     torch.testing.assert_close(ACTIVATIONS[name](x), reference(x), equal_nan=True)
 

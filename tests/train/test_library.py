@@ -2,15 +2,18 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import trafo
 from trafo.checkpoint.bundle import load_translator
+from trafo.config import with_values
 from trafo.errors import ConfigError, InputError
 from trafo.generate import GenerationConfig, generate
 from trafo.generate.beam_config import BeamConfig
 from trafo.generate.translate import translate
+from trafo.train.config import TrainConfig
 
 TEXT = "Once upon a time there was a little fox. The fox was red, and it was kind.\n" * 60
 SMALL = {"d_model": 16, "num_layers": 1, "num_heads": 2, "context_length": 16, "vocab_size": 280}
@@ -100,6 +103,31 @@ def test_wrong_settings_are_named(tmp_path):
         trafo.train(tmp_path / "fox.txt", steps="many")
     with pytest.raises(InputError, match=r"nowhere.txt"):
         trafo.train(tmp_path / "nowhere.txt")
+    with pytest.raises(ConfigError, match=r"trafo.train: steps: expected int, got \{'a': 1\}"):
+        trafo.train(tmp_path / "fox.txt", steps={"a": 1})
+    with pytest.raises(ConfigError, match=r"validation: expected tuple\[str, ...\], got \{'a'"):
+        trafo.train(tmp_path / "fox.txt", validation={"a": 1})
+
+
+def test_numbers_of_other_libraries_are_numbers():
+    given = {"steps": np.int64(3), "optimizer": {"lr": np.float64(0.5)}, "seed": torch.tensor(7)}
+    config = with_values(TrainConfig(text=("a",)), given, "here")
+    assert (config.steps, config.optimizer.lr, config.seed) == (3, 0.5, 7)
+
+
+def test_what_generate_does_not_know_is_named(run):
+    with pytest.raises(ConfigError, match="unknown key max_tokens; did you mean max_new_tokens"):
+        run.generate("fox", max_tokens=3)
+    for stop in ("fox", [1], [""], 3):
+        with pytest.raises(ConfigError, match="it must be a list of strings that are not empty"):
+            run.generate("fox", stop=stop)
+
+
+def test_an_empty_path_is_not_this_folder(run):
+    with pytest.raises(InputError, match="the path is empty"):
+        trafo.load("")
+    with pytest.raises(InputError, match="the path is empty"):
+        trafo.export(run, "")
 
 
 def test_ids_of_other_shapes_are_refused_in_words():
@@ -124,6 +152,46 @@ for shape in [(5,), (0, 5), (2, 0), (1, 1, 5)]:
     assert len(said) == 4
     assert all("ids have the shape" in line for line in said)
     assert all("expected (batch, seq)" in line for line in said)
+
+
+def test_ids_that_are_none_are_refused_in_words():
+    """In a process of one's own, too."""
+    import subprocess
+    import sys
+
+    program = """
+import torch, trafo
+from trafo.errors import InputError
+from trafo.models import EncoderDecoder, EncoderDecoderConfig
+from trafo.models import RecurrentConfig, RecurrentEncoderDecoder
+pair = {"source_vocab_size": 9, "target_vocab_size": 9, "d_model": 8}
+some = torch.tensor([[1, 2]])
+translators = [
+    EncoderDecoder(EncoderDecoderConfig(**pair, num_heads=2, d_ff=8)),
+    RecurrentEncoderDecoder(RecurrentConfig(**pair)),
+]
+models = [trafo.models.TransformerLM(9, 8, 8, 1, 2)]
+models += [lambda ids, model=model: model(ids, some) for model in translators]
+models += [lambda ids, model=model: model(some, ids) for model in translators]
+for model in models:
+    for ids in [[1, 2], some.float(), some.bool(), -some, some + 7]:
+        try:
+            model(ids)
+        except InputError as error:
+            print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    of_one_model = [
+        "ids are list, expected a tensor of whole numbers",
+        "ids are torch.float32, expected a tensor of whole numbers",
+        "ids are torch.bool, expected a tensor of whole numbers",
+        "-2 is not an id of this model; ids are whole numbers from 0 to 8",
+        "9 is not an id of this model; ids are whole numbers from 0 to 8",
+    ]
+    said = [line.split("; torch.tensor")[0] for line in done.stdout.splitlines()]
+    assert said == of_one_model * 5
 
 
 def test_relative_texts_and_several(run, tmp_path, monkeypatch):

@@ -30,7 +30,7 @@ from trafo.checkpoint.locate import (
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.checkpoint.store import CheckpointStore, read_step, read_weights
 from trafo.data.pair_tokenizer import PairTokenizer
-from trafo.errors import ConfigError, FormatError, InputError
+from trafo.errors import ConfigError, FormatError, InputError, require_path
 from trafo.fast import accelerate
 from trafo.models import CausalLM, ModelConfig, config_from, model_name
 from trafo.models.translator import Translator
@@ -71,6 +71,7 @@ def load_bundle(path: str | PathLike[str], *, best: bool = False, fast: bool = T
     `best` takes the checkpoint with the lowest validation loss instead of the newest; without
     `fast` the model runs its readable layers.
     """
+    require_path(path)
     path = Path(path)
     kind = kind_of(path)
     if kind in ("run", "checkpoint"):

@@ -17,7 +17,7 @@ from trafo.checkpoint.convert.gguf_file import save_gguf
 from trafo.checkpoint.convert.hugging_face import save_hugging_face
 from trafo.checkpoint.convert.llama2c import save_llama2c
 from trafo.checkpoint.convert.parity import Parity
-from trafo.errors import require
+from trafo.errors import require, require_path
 from trafo.models import CausalLM
 from trafo.tokenizer.tokenizer import Tokenizer
 
@@ -53,6 +53,7 @@ def export_model(
     dtype: NumberType = "float32",
 ) -> Parity:
     """Write `path` in the format `to`; without one, its suffix decides."""
+    require_path(path)
     to = to or format_of(path)
     if to == "hf":
         return save_hugging_face(model, path, getattr(torch, dtype), tokenizer=tokenizer)

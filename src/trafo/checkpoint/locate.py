@@ -61,19 +61,23 @@ def load_tokenizer(path: str | Path) -> ModelTokenizer:
         case "checkpoint":
             return _of_run(path.parent.parent)
         case "hugging-face":
-            from trafo.checkpoint.convert.hugging_face_tokenizer import read_markers
-
-            parts = load_any(path)
-            return ModelTokenizer.of(parts, read_markers(path, parts))
+            return _with_markers(path)
         case "gguf":
             from trafo.checkpoint.convert.gguf_reader import GGUF
             from trafo.checkpoint.convert.gguf_tokenizer import read_tokenizer
 
             return read_tokenizer(GGUF.open(path))
         case "llama2c":
-            return ModelTokenizer.of(load_any(_beside(path)))
+            return _with_markers(_beside(path))
         case None:
             return ModelTokenizer.of(load_any(path))
+
+
+def _with_markers(folder: Path) -> ModelTokenizer:
+    from trafo.checkpoint.convert.hugging_face_tokenizer import read_markers
+
+    parts = load_any(folder)
+    return ModelTokenizer.of(parts, read_markers(folder, parts))
 
 
 def _of_run(run: Path) -> ModelTokenizer:

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from trafo.errors import FormatError
+from trafo.runtime.atomic import storage_errors
 
 _SYSTEM_ERROR = re.compile(r"os error (\d+)")
 
@@ -18,7 +19,8 @@ _SYSTEM_ERROR = re.compile(r"os error (\d+)")
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of a file."""
     try:
-        tensors: dict[str, Tensor] = load_file(path)
+        with storage_errors(path, "reading"), path.open("rb"):  # a folder is not a damaged file
+            tensors: dict[str, Tensor] = load_file(path)
     except (SafetensorError, KeyError) as error:  # KeyError: a dtype that it does not know
         raise FormatError(f"not safetensors, or damaged: {error}", where=str(path)) from None
     return tensors

@@ -153,9 +153,11 @@ def _show_stream(bundle: Bundle, prompt: str, options: Options, speed: _Speed) -
     threads = torch_threads(options.threads)
     pieces = stream(bundle.model, bundle.tokenizer, [prompt], options.config(), threads)
     write(prompt if options.echo else "")
-    for piece in speed.of(pieces):
-        write(piece.text)
-    write("\n")
+    try:
+        for piece in speed.of(pieces):
+            write(piece.text)
+    finally:  # an error is told on a line of its own
+        write("\n")
 
 
 def write(text: str) -> None:

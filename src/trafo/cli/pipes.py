@@ -12,7 +12,7 @@ from trafo.errors import InputError
 from trafo.runtime.console import say
 
 _READ_SIZE = 1 << 16  # bytes
-_SECONDS_TO_WAIT = 1.0
+_SECONDS_TO_WAIT = 2.0
 
 
 def stdin_text(errors: Literal["strict", "replace"] = "strict") -> Iterator[str]:
@@ -48,7 +48,8 @@ def wait_for_stdin(what: str) -> None:
     except (OSError, ValueError):  # not a real file, as in tests: then it does not wait
         return
     if not ready:
-        say(f"waiting for {what} on standard input; Ctrl-D ends it")
+        end = "; Ctrl-D ends it" if sys.stdin.isatty() else ""
+        say(f"waiting for {what} on standard input{end}")
 
 
 def write_text(texts: Iterable[str]) -> None:

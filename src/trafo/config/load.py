@@ -103,6 +103,8 @@ def _plain(value: object) -> Any:
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return value.item()  # a number of NumPy or PyTorch
     if isinstance(value, enum.Enum):
         return value.name
     return _escape(str(value)) if isinstance(value, str | Path) else value

@@ -22,6 +22,8 @@ from trafo.errors import ConfigError, did_you_mean
 T = TypeVar("T")
 Tree = Mapping[str, Any]
 
+# 9 repeated 400 times is not a float (OverflowError); keys are not a list (TypeError).
+_REFUSALS = (OmegaConfBaseException, OverflowError, TypeError)
 _OPEN_FILES = Path("/dev/fd")  # the pipes of `--config <(command)`, which a command writes to
 
 
@@ -83,7 +85,7 @@ def _merge(cls: type, values: Tree, where: str) -> DictConfig:
     defaults = _defaults(cls)
     try:
         merged = OmegaConf.merge(defaults, values)
-    except (OmegaConfBaseException, OverflowError):
+    except _REFUSALS:
         # Not all of OmegaConf's errors say where they are; one leaf at a time, we know.
         for key, value, hint in _leaves(cls, values):
             _check_leaf(defaults, key, value, hint, where)
@@ -118,7 +120,7 @@ def _check_leaf(defaults: DictConfig, key: str, value: object, hint: object, whe
     assert isinstance(branch, dict)
     try:
         OmegaConf.merge(defaults, branch)
-    except (OmegaConfBaseException, OverflowError):  # 9 repeated 400 times is not a float
+    except _REFUSALS:
         what = f"{key}: expected {type_name(hint)}, got {value!r:.100}"
         raise ConfigError(what, where=where) from None
 

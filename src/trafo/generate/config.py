@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -71,8 +72,9 @@ class GenerationConfig:
         is_bias = all(i >= 0 and math.isfinite(bias) for i, bias in self.logit_bias)
         self._require("logit_bias", is_bias, "pairs of an id and a finite number")
         self._require("num_samples", 1 <= self.num_samples <= 10**6, "from 1 to 1,000,000")
-        is_list = not isinstance(self.stop, str)
-        self._require("stop", is_list and all(self.stop), "a list of strings that are not empty")
+        is_list = isinstance(self.stop, Sequence) and not isinstance(self.stop, str)
+        fits = is_list and all(isinstance(text, str) and text for text in self.stop)
+        self._require("stop", fits, "a list of strings that are not empty")
         self._require("kept_share", 0.0 < self.kept_share <= 1.0, "more than 0 and at most 1")
 
     def _require(self, name: str, fits: bool, right: str) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Module, ModuleList
 
 from trafo import nn
-from trafo.models.validate import require_fits_context
+from trafo.models.validate import embed, require_fits_context
 
 
 class TransformerBlock(Module):
@@ -97,7 +97,7 @@ class CausalLM(Module):
         require_fits_context(ids, self.context_length)
         step = None if cache is None else cache.begin(ids.shape[1], lengths)
         positions = None if step is None else step.positions
-        x: Tensor = self.token_embeddings(ids)
+        x: Tensor = embed(self.token_embeddings, ids)
         if self.ln_embeddings is not None:
             x = self.ln_embeddings(x)
         if self.position_embeddings is not None:

@@ -13,7 +13,7 @@ from torch.nn import Module, ModuleList
 
 from trafo.models.encoder_decoder_config import EncoderDecoderConfig
 from trafo.models.encoder_decoder_layers import DecoderLayer, KeysValues, Parts
-from trafo.models.validate import require_fits_context
+from trafo.models.validate import embed, require_fits_context
 from trafo.nn import Dropout, Embedding, KVCache, SinusoidalPositions, padding_mask
 from trafo.nn.precision import Device, Dtype
 
@@ -76,8 +76,8 @@ class EncoderDecoder(Module):
 
     def encode(self, source_ids: Int[Tensor, "batch source"]) -> Memory:
         """Encode the source once; `decode` can use the result many times."""
-        mask = padding_mask(source_ids, self.config.padding_id)
         x = self._embed(self.source_embeddings or self.target_embeddings, source_ids, None)
+        mask = padding_mask(source_ids, self.config.padding_id)
         for layer in self.encoder:
             x = layer(x, mask)
         return Memory(x if self.encoder_norm is None else self.encoder_norm(x), mask)
@@ -146,7 +146,7 @@ class EncoderDecoder(Module):
     ) -> Float[Tensor, "batch seq d_model"]:
         """Embeddings scaled by sqrt(d_model), so that the sinusoids do not dominate."""
         require_fits_context(ids, self.config.context_length)
-        words = table(ids) * math.sqrt(self.config.d_model)
+        words = embed(table, ids) * math.sqrt(self.config.d_model)
         out: Tensor = self.dropout(self.positions(words, positions))
         return out
 

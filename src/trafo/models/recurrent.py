@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from trafo.errors import require
-from trafo.models.validate import require_positive
+from trafo.models.validate import embed, require_ids, require_positive
 from trafo.nn import AdditiveAttention, Dropout, Embedding, GRUCell, Linear, length_mask, run_gru
 from trafo.nn.dropout import require_dropout
 from trafo.nn.precision import Device, Dtype
@@ -101,8 +101,9 @@ class RecurrentEncoderDecoder(Module):
 
     def encode(self, source_ids: Int[Tensor, "batch source"]) -> Annotations:
         """Annotate each position with the forward and the backward state."""
+        require_ids(source_ids)
         real = source_ids != self.config.padding_id
-        x = self.dropout(self.source_embeddings(source_ids))
+        x = self.dropout(embed(self.source_embeddings, source_ids))
         before = run_gru(self.encoder_forward, x, real)
         after = run_gru(self.encoder_backward, x, real, reverse=True)
         states = torch.cat([before, after], dim=-1)
@@ -133,9 +134,10 @@ class RecurrentEncoderDecoder(Module):
         lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
         """Final hidden states of the decoder, without the head."""
+        require_ids(target_ids)
         memory = memory if cache is None or cache.source is None else cache.source
         state = memory.first_state if cache is None or cache.state is None else cache.state
-        words = self.dropout(self.target_embeddings(target_ids))
+        words = self.dropout(embed(self.target_embeddings, target_ids))
         real = _real(target_ids, lengths)
         outputs = []
         for i in range(target_ids.shape[1]):

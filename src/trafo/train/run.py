@@ -28,7 +28,7 @@ from trafo.checkpoint.bundle import Bundle, TranslatorBundle, load_bundle, load_
 from trafo.checkpoint.locate import CHECKPOINTS, RUN_CONFIG, TOKENIZER
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.config import load, to_yaml, with_values
-from trafo.errors import FormatError, InputError, StorageError
+from trafo.errors import ConfigError, FormatError, InputError, StorageError, did_you_mean
 from trafo.models import CausalLM
 from trafo.runtime.atomic import (
     ABANDONED,
@@ -181,6 +181,10 @@ class Run:
         """A completion of the prompt; settings are those of `trafo.generate.GenerationConfig`."""
         from trafo.generate import GenerationConfig, generate
 
+        known = {field.name for field in dataclasses.fields(GenerationConfig)}
+        if unknown := sorted(settings.keys() - known):
+            hint = did_you_mean(unknown[0], sorted(known))
+            raise ConfigError(f"run.generate: unknown key {unknown[0]}", hint=hint)
         config = GenerationConfig(**{"kernel": "auto", **settings})
         return generate(self.model, self.tokenizer, [prompt], config)[0].text
 

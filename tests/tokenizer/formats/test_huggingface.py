@@ -113,7 +113,7 @@ def split_by(pattern: dict[str, str], behavior: str = "Isolated", invert: bool =
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"normalizer": {"type": "NFC"}}, "has a normalizer"),
+        ({"normalizer": {"type": "NFC"}}, "has the normalizer NFC, which trafo does not"),
         ({"pre_tokenizer": {"add_prefix_space": True}}, "add_prefix_space"),
         ({"pre_tokenizer": {"type": "Metaspace"}}, r"pre-tokenizer \['Metaspace'\]"),
         ({"pre_tokenizer": split_by({"Regex": "a+"}, "Removed")}, "behavior 'Removed'"),

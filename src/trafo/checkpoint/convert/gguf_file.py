@@ -29,7 +29,11 @@ _SIZES = {
 }
 """our names of the sizes, and theirs below the architecture"""
 # What else a file may say about its architecture without changing what is computed.
-_HARMLESS = (".rope.scaling.finetuned", ".rope.scaling.original_context_length")
+_HARMLESS = (
+    ".rope.scaling.finetuned",
+    ".rope.scaling.original_context_length",
+    ".tensor_data_layout",
+)
 
 
 def save_gguf(
@@ -100,6 +104,13 @@ def _storage(gguf: ModuleType, tensor: Tensor, dtype: Dtype) -> Any:
 
 def read_gguf_config(file: GGUF) -> TransformerLMConfig | GPT2Config:
     """Our config from the file's fields; unsupported fields are an error."""
+    try:
+        return _read_config(file)
+    except ConfigError as error:  # sizes that do not make a model
+        raise file.refusal(error.what, error.hint) from None
+
+
+def _read_config(file: GGUF) -> TransformerLMConfig | GPT2Config:
     kind = file.architecture
     if kind not in _ARCHITECTURES:
         raise file.refusal(f"architecture {kind!r}", f"trafo reads {', '.join(_ARCHITECTURES)}")

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from trafo.checkpoint.convert.llama import family_of, fill_renamed, tensor_names, to_llama_state
+from trafo.checkpoint.convert.llama import family_of, fill_renamed, renamed_state, tensor_names
 from trafo.checkpoint.convert.weights import (
     NameTable,
     expand,
@@ -88,7 +88,7 @@ def to_gguf_state(model: TransformerLM | GPT2) -> dict[str, Tensor]:
         names, fused = _gpt2_names(model.config)
         state = model.state_dict()
         return {theirs: state[ours] for ours, theirs in names.items()} | join_qkv(state, fused)
-    tensors = to_llama_state(model, _LLAMA_NAMES, halves=kind != "llama")
+    tensors = renamed_state(model, _LLAMA_NAMES, halves=kind != "llama")
     is_scaled = model.config.rope_scaling == "llama3"
     return tensors | ({ROPE_FREQS: _divisors(model.config)} if is_scaled else {})
 

@@ -9,6 +9,7 @@ from trafo.checkpoint.convert.weights import (
     expand,
     fill,
     join_qkv,
+    refuse_second_head,
     require_layers,
     require_names,
     split_qkv,
@@ -97,6 +98,8 @@ def from_gpt2_state(theirs: dict[str, Tensor], config: GPT2Config) -> CausalLM:
     # Old files hold the causal masks, too; a tied head may be there a second time.
     harmless = (".attn.bias", ".attn.masked_bias", *(["lm_head.weight"] * config.tied_head))
     require_names(theirs, [*names.values(), *fused.values()], harmless)
+    if config.tied_head:
+        refuse_second_head(theirs, "wte.weight")
     theirs = {name: _turned(name, tensor) for name, tensor in theirs.items()}
     state = {ours: theirs[name] for ours, name in names.items()}
     return fill(config, state | split_qkv(theirs, fused))

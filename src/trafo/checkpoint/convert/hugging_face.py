@@ -14,6 +14,7 @@ from trafo.checkpoint.tensor_file import read_tensors, write_tensors
 from trafo.errors import ConfigError, FormatError, TrafoError
 from trafo.models import GPT2, CausalLM, GPT2Config, TransformerLM, TransformerLMConfig
 from trafo.runtime.atomic import atomic_folder
+from trafo.runtime.console import say
 from trafo.tokenizer.formats.json_files import read_json
 from trafo.tokenizer.tokenizer import Tokenizer
 
@@ -34,7 +35,9 @@ def save_hugging_face(
     with atomic_folder(folder, marker="config.json") as new:
         write_tensors(new / "model.safetensors", tensors, {"format": "pt"})
         if tokenizer is not None:
-            config |= write_tokenizer(tokenizer.spec, new)
+            config |= write_tokenizer(tokenizer, new)
+            if config["model_type"] == "qwen2":
+                say("AutoTokenizer takes Qwen2's own: load this one by PreTrainedTokenizerFast")
         (new / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         parity = measure_parity(model, load_hugging_face(new), "hugging-face")
         parity.write(new / "parity.json")
@@ -87,27 +90,36 @@ def _theirs(model: CausalLM) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _read_tensors(folder: Path) -> dict[str, Tensor]:
-    """All tensors of the model; large models are split over several files."""
+    """By the index, if there is one; else from `model.safetensors`, else from all there are."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        return _read_indexed(folder, index)
+    single = folder / "model.safetensors"
+    files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
+    if not files:
+        hint = "trafo does not read PyTorch's .bin files, which may hold code"
+        raise FormatError("no .safetensors file here", where=str(folder), hint=hint)
     tensors: dict[str, Tensor] = {}
-    for file in _weight_files(folder):
+    for file in files:
         tensors.update(read_tensors(file))
     return tensors
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    """Those that the index names, else `model.safetensors`, else all there are."""
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        single = folder / "model.safetensors"
-        files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
-        if not files:
-            raise FormatError("no .safetensors file here", where=str(folder))
-        return files
+def _read_indexed(folder: Path, index: Path) -> dict[str, Tensor]:
+    """Each tensor from the file that the index names for it; large models are split."""
     table = read_json(index).get("weight_map")
-    names = set(table.values()) if isinstance(table, dict) else set()
-    for name in names:
+    if not isinstance(table, dict) or not table:
+        raise FormatError("names no files", where=str(index))
+    names_in: dict[str, list[str]] = {}
+    for tensor, name in table.items():
         if not isinstance(name, str) or Path(name).name != name or not (folder / name).is_file():
             raise FormatError(f"names {name!r}, which is not here", where=str(index))
-    if not names:
-        raise FormatError("names no files", where=str(index))
-    return sorted(folder / name for name in names)
+        names_in.setdefault(name, []).append(tensor)
+    tensors: dict[str, Tensor] = {}
+    for name, wanted in names_in.items():
+        stored = read_tensors(folder / name)
+        if missing := sorted(set(wanted) - set(stored)):
+            what = f"says that {missing[0]!r} is in {name}, where it is not"
+            raise FormatError(what, where=str(index))
+        tensors |= {tensor: stored[tensor] for tensor in wanted}
+    return tensors

@@ -9,24 +9,43 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trafo.checkpoint.model_tokenizer import Markers
+from trafo.checkpoint.model_tokenizer import Markers, markers_of
 from trafo.tokenizer.formats.huggingface import write_huggingface
 from trafo.tokenizer.formats.json_files import read_json, write_json
 from trafo.tokenizer.formats.spec import END_OF_TEXT, TokenizerSpec
+from trafo.tokenizer.tokenizer import Tokenizer
 
 
-def write_tokenizer(parts: TokenizerSpec, folder: Path) -> dict[str, int]:
-    """Write the files that `AutoTokenizer` and `generate` read; returns fields of config.json."""
-    write_huggingface(parts, folder / "tokenizer.json")
-    about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    ids: dict[str, int] = {}
-    if END_OF_TEXT in parts.special_tokens:
-        about |= dict.fromkeys(("bos_token", "eos_token"), END_OF_TEXT)
-        end = parts.special_tokens[END_OF_TEXT]
-        ids = dict.fromkeys(("bos_token_id", "eos_token_id"), end)
-    write_json(folder / "tokenizer_config.json", about, indent=2)
+def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
+    """The files that `AutoTokenizer` and `generate` ask for; what config.json says of it."""
+    markers = markers_of(tokenizer)
+    shown = [token for token, i in tokenizer.special_tokens.items() if i not in markers.hidden]
+    begin = _name_of(tokenizer, markers.begin)
+    write_huggingface(tokenizer.spec, folder / "tokenizer.json", begin=begin, shown=shown)
+    return write_markers(tokenizer, folder)
+
+
+def write_markers(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
+    """The files beside `tokenizer.json`: which tokens begin and end a text, by name and by id."""
+    markers = markers_of(tokenizer)
+    ends = sorted(markers.ends)
+    first = tokenizer.special_tokens.get(END_OF_TEXT) if markers.begin is None else markers.begin
+    named = {
+        "bos_token": _name_of(tokenizer, first),
+        "eos_token": _name_of(tokenizer, min(ends, default=None)),
+    }
+    about = {name: token for name, token in named.items() if token is not None}
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    adds = {"add_bos_token": markers.begin is not None}
+    ids: dict[str, Any] = {} if first is None else {"bos_token_id": first}
+    ids |= {"eos_token_id": ends[0] if len(ends) == 1 else ends} if ends else {}
+    write_json(folder / "tokenizer_config.json", kind | about | adds, indent=2)
     write_json(folder / "generation_config.json", ids, indent=2)
     return ids
+
+
+def _name_of(tokenizer: Tokenizer, special: int | None) -> str | None:
+    return next((token for token, i in tokenizer.special_tokens.items() if i == special), None)
 
 
 def read_markers(folder: Path, parts: TokenizerSpec) -> Markers:

@@ -4,11 +4,15 @@ They are one network with a few switches: Mistral may have a sliding window, Qwe
 biases on queries, keys and values, Qwen3 norms queries and keys. Names differ, and so does the
 order of rotary pairs: we rotate neighbours (2k, 2k+1), as the RoPE paper does, Hugging Face rotates
 (k, k + d/2). Moving the rows of the query and key matrices makes both compute the same scores.
+
+Biases go out as Llama's `attention_bias`, with one of zeros on the output: in a folder that names
+Qwen2, transformers replaces the tokenizer by Qwen2's own.
 """
 
 from dataclasses import asdict
 from typing import Any, Literal
 
+import torch
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
@@ -17,6 +21,7 @@ from trafo.checkpoint.convert.weights import (
     NameTable,
     expand,
     fill,
+    refuse_second_head,
     require_layers,
     require_names,
     with_weights,
@@ -66,6 +71,8 @@ _NAMES: NameTable = (
     ("layers.{i}.attn.v_proj.bias", "model.layers.{i}.self_attn.v_proj.bias"),
 )
 
+_OUTPUT_BIAS = ".self_attn.o_proj.bias"  # Llama has it with the others
+
 # The switches of a TransformerLM that none of them has, and what they have instead.
 _ALL_HAVE = {
     "norm_placement": "pre",
@@ -107,7 +114,7 @@ def tensor_names(config: TransformerLMConfig, table: NameTable) -> dict[str, str
 
 def to_llama_config(config: TransformerLMConfig) -> dict[str, Any]:
     """What goes into config.json."""
-    family = family_of(config)
+    family = _family_out(config)
     sizes = asdict(config) | {"d_ff": config.feed_forward_size}
     return {
         "architectures": [_CLASSES[family]],
@@ -127,6 +134,11 @@ def to_llama_config(config: TransformerLMConfig) -> dict[str, Any]:
         "bos_token_id": None,
         "eos_token_id": None,
     }
+
+
+def _family_out(config: TransformerLMConfig) -> Family:
+    family = family_of(config)
+    return "llama" if family == "qwen2" and config.window is None else family
 
 
 def _to_rope_scaling(config: TransformerLMConfig) -> dict[str, Any] | None:
@@ -159,9 +171,10 @@ def from_llama_config(theirs: dict[str, Any]) -> TransformerLMConfig:
     family: Family = theirs["model_type"]
     sizes = {ours: theirs[name] for ours, name in _SIZES.items()}
     heads, d_model = sizes["num_heads"], sizes["d_model"]
-    _refuse(theirs.get("hidden_act", "silu") != "silu", f"activation {theirs.get('hidden_act')!r}")
-    has_bias = family != "qwen2" and bool(theirs.get("attention_bias"))
-    _refuse(has_bias, "biases in attention")
+    activation = theirs.get("hidden_act", "silu")
+    _refuse(activation not in ("silu", "swish"), f"activation {activation!r}")
+    has_bias = family == "qwen2" or bool(theirs.get("attention_bias"))
+    _refuse(has_bias and family not in ("qwen2", "llama"), "biases in attention")
     _refuse(bool(theirs.get("mlp_bias")), "biases in the feed-forward part")
     _refuse(theirs.get("quantization_config") is not None, "quantised weights")
     kv_heads = theirs.get("num_key_value_heads") if family == "llama" else None
@@ -172,7 +185,7 @@ def from_llama_config(theirs: dict[str, Any]) -> TransformerLMConfig:
         head_size=None if head_size * heads == d_model else head_size,
         norm_eps=float(theirs.get("rms_norm_eps", 1e-6)),
         tied_head=theirs.get("tie_word_embeddings", False),
-        qkv_bias=family == "qwen2",
+        qkv_bias=has_bias,
         qk_norm=family == "qwen3",
         window=_from_window(theirs, family),
         **_from_rope(theirs),
@@ -184,7 +197,7 @@ def _from_rope(theirs: dict[str, Any]) -> dict[str, Any]:
     new, old = theirs.get("rope_parameters") or {}, theirs.get("rope_scaling") or {}
     if new and old:
         kinds = {rope.get("rope_type", rope.get("type")) for rope in (new, old)}
-        same = len(kinds) == 1 and new.get("factor") == old.get("factor")
+        same = len(kinds) == 1 and all(new[key] == old[key] for key in new.keys() & old.keys())
         _refuse(not same, "rope_parameters and rope_scaling that disagree")
     rope = old | new
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -206,19 +219,19 @@ def _from_rope(theirs: dict[str, Any]) -> dict[str, Any]:
 
 def _from_window(theirs: dict[str, Any], family: Family) -> int | None:
     """The window of all layers; in some layers only, it is refused."""
-    if family == "llama":
-        return None
-    if family == "mistral":
-        window: int | None = theirs.get("sliding_window", 4096)
-        return window
-    if not theirs.get("use_sliding_window"):
-        return None
-    layers, full = theirs["num_hidden_layers"], theirs.get("max_window_layers", 28)
-    kinds = theirs.get("layer_types") or [
-        "full_attention" if i < full else "sliding_attention" for i in range(min(layers, 10**4))
-    ]
+    has_window = {"llama": False, "mistral": True}.get(family, theirs.get("use_sliding_window"))
+    window: int | None = theirs.get("sliding_window", 4096) if has_window else None
+    layers = theirs["num_hidden_layers"]
+    first = theirs.get("max_window_layers", 28) if family.startswith("qwen") else 0
+    kinds = theirs.get("layer_types")
+    if not kinds:
+        sliding = [window is not None and i >= first for i in range(min(layers, 10**4))]
+        kinds = ["sliding_attention" if is_sliding else "full_attention" for is_sliding in sliding]
     _refuse(len(set(kinds)) > 1, "a sliding window in some layers only")
-    return theirs["sliding_window"] if kinds[0] == "sliding_attention" else None
+    _refuse(kinds[:1] == ["sliding_attention"] and window is None, "a sliding window of no size")
+    usual = kinds[:1] in ([], ["full_attention"], ["sliding_attention"])
+    _refuse(not usual, f"layers of the type {kinds[:1]}")
+    return window if "sliding_attention" in kinds else None
 
 
 def _refuse(found: bool, what: str) -> None:
@@ -226,9 +239,17 @@ def _refuse(found: bool, what: str) -> None:
         raise FormatError(f"the model uses {what}, which TransformerLM does not have")
 
 
-def to_llama_state(
-    model: TransformerLM, table: NameTable = _NAMES, *, halves: bool = True
-) -> dict[str, Tensor]:
+def to_llama_state(model: TransformerLM) -> dict[str, Tensor]:
+    """The model's tensors as Hugging Face names and orders them."""
+    config, state = model.config, renamed_state(model, _NAMES, halves=True)
+    if config.qkv_bias and _family_out(config) == "llama":
+        zeros = torch.zeros_like(state["model.norm.weight"])
+        layers = range(config.num_layers)
+        state |= {f"model.layers.{i}{_OUTPUT_BIAS}": zeros.clone() for i in layers}
+    return state
+
+
+def renamed_state(model: TransformerLM, table: NameTable, *, halves: bool) -> dict[str, Tensor]:
     """The model's tensors by the names in the table; `halves`: pairs in Hugging Face's order."""
     names, d_head = tensor_names(model.config, table), model.config.d_head
     return {
@@ -242,7 +263,13 @@ def from_llama_state(theirs: dict[str, Tensor], config: TransformerLMConfig) -> 
     require_layers(config.num_layers, theirs)
     names = tensor_names(config, _NAMES)
     harmless = ("rotary_emb.inv_freq", *(["lm_head.weight"] * config.tied_head))
+    if config.qkv_bias:
+        output = [tensor for name, tensor in theirs.items() if name.endswith(_OUTPUT_BIAS)]
+        _refuse(any(map(torch.any, output)), "biases on the output of attention")
+        harmless = (*harmless, _OUTPUT_BIAS)
     require_names(theirs, names.values(), harmless)
+    if config.tied_head:
+        refuse_second_head(theirs, "model.embed_tokens.weight")
     return fill_renamed(config, theirs, names, halves=True)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trafo.checkpoint.convert.hugging_face_tokenizer import write_markers
 from trafo.checkpoint.convert.llama import family_of
 from trafo.checkpoint.convert.parity import Parity, save_checked
 from trafo.checkpoint.convert.weights import fill
@@ -46,7 +47,9 @@ def save_llama2c(
 
     parity = save_checked(model, path, "llama2c", write, load_llama2c)
     if tokenizer is not None:
-        tokenizer.save(path.with_name(path.name + TOKENIZER_SUFFIX))
+        folder = path.with_name(path.name + TOKENIZER_SUFFIX)
+        tokenizer.save(folder)
+        write_markers(tokenizer, folder)
     return parity
 
 

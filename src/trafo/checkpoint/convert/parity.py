@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
+from trafo.errors import InputError
 from trafo.models import CausalLM
 from trafo.models.evaluating import evaluating
 from trafo.runtime.atomic import atomic_write
@@ -57,6 +58,12 @@ def measure_parity(source: CausalLM, read_back: CausalLM, file_format: str) -> P
     vocab = source.head_weight.shape[0]
     ids = torch.randint(vocab, (2, min(source.context_length, 128)), generator=generator)
     expected, found = _logits(source, ids), _logits(read_back, ids)
+    if not expected.isfinite().all():
+        what = "the model computes NaN or infinity: its weights are damaged, or training diverged"
+        raise InputError(what, hint="use an earlier checkpoint")
+    if not found.isfinite().all():
+        what = f"as {file_format}, the model computes NaN or infinity"
+        raise InputError(what, hint="its numbers are too large for this precision; use float32")
     return Parity(
         format=file_format,
         largest_logit_difference=(expected - found).abs().max().item(),

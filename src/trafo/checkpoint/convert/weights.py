@@ -98,8 +98,9 @@ def fill(config: ModelConfig, weights: Mapping[str, Tensor]) -> CausalLM:
             hint="trafo reads float32, float16, bfloat16 and float64",
         )
     # An untrusted config must not make us allocate more memory than the weights take.
+    skeleton = _skeleton(config)
     try:
-        check_weights(dict(weights), _skeleton(config))
+        check_weights(dict(weights), skeleton)
     except FormatError as error:
         hint = "the sizes in the config and the weights disagree"
         raise FormatError(error.what, hint=hint) from None
@@ -118,3 +119,13 @@ def _skeleton(config: ModelConfig) -> Module:
         return build_model(config, device="meta")
     except (RuntimeError, TypeError, OverflowError) as error:
         raise FormatError(f"the sizes do not make a model: {str(error).splitlines()[0]}") from None
+
+
+def refuse_second_head(tensors: Mapping[str, Tensor], table: str) -> None:
+    """Files may hold a tied head a second time; other numbers there would be left out."""
+    head = tensors.get("lm_head.weight")
+    if head is not None and not torch.equal(head, tensors[table]):
+        raise FormatError(
+            f"config.json ties the head to the embeddings, but lm_head.weight is not {table}",
+            hint="set tie_word_embeddings to false if the model has a head of its own",
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -32,7 +32,7 @@ class Options:
     """Convert a tokenizer to another format, and check that it still gives the same ids."""
 
     tokenizer: TokenizerPath
-    """a folder or file in any format that trafo reads"""
+    """a tokenizer in any format that trafo reads, or a run or model that has one"""
     out: Annotated[Positional[Path], arg(metavar="OUT")]
     """where to write: a folder for trafo and gpt2, a file for the others"""
     to: Annotated[
@@ -50,27 +50,38 @@ class Options:
 
 def run(options: Options) -> None:
     """Read, try the new format in a temporary place, then write it."""
-    from trafo.tokenizer.formats.load import detect_format, load_any, save_as
+    from trafo.tokenizer.formats.load import save_as
 
     to = options.to or _format_by_name(options.out)
     if not options.overwrite:
         refuse_to_replace(options.out)
-    source = fetched(options.tokenizer) if options.tokenizer else options.tokenizer
-    spec = load_any(
-        source,
-        pattern=options.pattern,
-        special_tokens=options.special_tokens or None,
-    )
+    spec, source = _source(options)
     with TemporaryDirectory() as folder:
         # Under another name: a file called cl100k_base would be recognized by its name.
         trial = Path(folder, "trial").with_suffix(".json" if to == "huggingface" else "")
         save_as(spec, trial, to)
         _check_same(spec, trial, to)
     save_as(spec, options.out, to)
-    formats = f"{detect_format(source)} -> {to}"
-    show(f"{options.out}: {formats}, {len(spec.vocab):,} tokens, read back with the same ids")
+    show(
+        f"{options.out}: {source} -> {to}, {len(spec.vocab):,} tokens, read back with the same ids"
+    )
     for line in _unsaid(spec, to):
         show(line)
+
+
+def _source(options: Options) -> tuple[TokenizerSpec, str]:
+    """The tokenizer, and the name of its format."""
+    from trafo.checkpoint.locate import find_kind, load_tokenizer
+    from trafo.tokenizer.formats.load import detect_format, load_any
+    from trafo.tokenizer.formats.spec import with_special_tokens
+
+    path = fetched(options.tokenizer) if options.tokenizer else options.tokenizer
+    kind = find_kind(Path(path))
+    if kind in (None, "hugging-face"):
+        specials = options.special_tokens or None
+        return load_any(path, pattern=options.pattern, special_tokens=specials), detect_format(path)
+    spec = with_special_tokens(load_tokenizer(path).spec, options.special_tokens)
+    return replace(spec, pattern=options.pattern or spec.pattern), f"the tokenizer of a {kind}"
 
 
 def _format_by_name(out: Path) -> Format:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, arg
 
 from trafo.cli.arguments import OptionalPlace, TokenizerPath
-from trafo.cli.pipes import is_interactive, stdin_text, write_text
+from trafo.cli.pipes import is_interactive, stdin_text, wait_for_stdin, write_text
 from trafo.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Options:
     """
 
     tokenizer: TokenizerPath
-    """a folder or file in any format that trafo reads"""
+    """a tokenizer in any format that trafo reads, or a run or model that has one"""
     ids: Annotated[
         Positional[tuple[str, ...]], arg(metavar="[ID ...]", help_behavior_hint="(optional)")
     ] = ()
@@ -42,9 +42,9 @@ class Options:
 
 def run(options: Options) -> None:
     """Write the text as it is decoded."""
-    from trafo.tokenizer.tokenizer import Tokenizer
+    from trafo.checkpoint.locate import load_tokenizer
 
-    tokenizer = Tokenizer.load(options.tokenizer)
+    tokenizer = load_tokenizer(options.tokenizer)
     if options.tokens is not None:
         write_text(_decode_file(tokenizer, options.tokens))
     elif options.ids:  # all are checked before anything is written
@@ -65,6 +65,7 @@ def _numbers_on_stdin() -> Iterator[str]:
         raise InputError(
             "no ids given", hint="give them as arguments, pipe them in, or give --tokens"
         )
+    wait_for_stdin("ids")
     return numbers_in(stdin_text())
 
 

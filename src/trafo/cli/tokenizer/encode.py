@@ -20,7 +20,7 @@ from trafo.cli.arguments import (
     TextPaths,
     TokenizerPath,
 )
-from trafo.cli.pipes import is_interactive, stdin_text, write_text
+from trafo.cli.pipes import is_interactive, stdin_text, wait_for_stdin, write_text
 from trafo.errors import ConfigError, InputError, StorageError, require_at_least
 from trafo.runtime.commands import command
 from trafo.runtime.console import show
@@ -154,6 +154,7 @@ def _texts(options: Options) -> Iterator[str]:
         return iter([options.text])
     if is_interactive():
         raise InputError("no text given", hint="give --text, pipe text in, or give files and --out")
+    wait_for_stdin("the text")
     return stdin_text(options.errors)
 
 

@@ -19,7 +19,7 @@ class Options:
     """Report on a tokenizer over a text: bytes per token, frequent, unused and odd tokens."""
 
     tokenizer: TokenizerPath
-    """a folder or file in any format that trafo reads"""
+    """a tokenizer in any format that trafo reads, or a run or model that has one"""
     text: TextPaths
     """files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet"""
     compare: OptionalPlace = None
@@ -41,11 +41,12 @@ class Options:
 
 def run(options: Options) -> None:
     """Measure, then show."""
-    from trafo.tokenizer import Tokenizer, open_inputs
+    from trafo.checkpoint.locate import load_tokenizer
+    from trafo.tokenizer import open_inputs
     from trafo.tokenizer.report import measure
 
     paths = [path for path in (options.tokenizer, options.compare) if path is not None]
-    tokenizers = [Tokenizer.load(path) for path in paths]
+    tokenizers = [load_tokenizer(path) for path in paths]
     inputs = open_inputs(options.text, options.field, options.errors)
     reports = [
         measure(tokenizer, inputs, name=path, top=options.top)

@@ -6,6 +6,7 @@ file is refused if trafo would give other ids. Special tokens that a post-proces
 text are left out: add them after encoding.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,12 @@ def read_huggingface(path: Path) -> TokenizerSpec:
     content = read_json(path)
     where = str(path)
     model = _check_model(content.get("model"), where)
-    if content.get("normalizer") not in (None, {"type": "Sequence", "normalizers": []}):
-        raise FormatError("has a normalizer, which trafo does not support", where=where)
+    normalizer = content.get("normalizer")
+    if normalizer not in (None, {"type": "Sequence", "normalizers": []}):
+        kind = normalizer.get("type") if isinstance(normalizer, dict) else normalizer
+        what = f"has the normalizer {kind}, which trafo does not support"
+        hint = "trafo encodes text as it is; a GGUF file of the same model may hold no normalizer"
+        raise FormatError(what, where=where, hint=hint)
     specials = _added_tokens(content.get("added_tokens") or [], where)
     spec = TokenizerSpec(
         _ordinary_vocab(model["vocab"], specials, where),
@@ -53,16 +58,23 @@ def read_huggingface(path: Path) -> TokenizerSpec:
     return replace(spec, merges=merges)
 
 
-def write_huggingface(spec: TokenizerSpec, path: Path) -> None:
-    """Write a `tokenizer.json`."""
+def write_huggingface(
+    spec: TokenizerSpec,
+    path: Path,
+    *,
+    begin: str | None = None,
+    shown: Collection[str] = (),
+) -> None:
+    """Write a `tokenizer.json`; `begin` goes before every text, `shown` tokens are printed."""
+    added = [_added_token(token, i, token in shown) for token, i in _by_id(spec.special_tokens)]
     content = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_added_token(special, i) for special, i in _by_id(spec.special_tokens)],
+        "added_tokens": added,
         "normalizer": None,
         "pre_tokenizer": pre_tokenizer_of_pattern(spec.pattern, str(path)),
-        "post_processor": None,
+        "post_processor": None if begin is None else _template(begin, spec.special_tokens[begin]),
         "decoder": byte_level(),  # only the type matters, but `tokenizers` wants the others too
         "model": {
             "type": "BPE",
@@ -118,9 +130,23 @@ def _added_tokens(added: Any, where: str) -> dict[str, int]:
     return specials
 
 
-def _added_token(special: str, i: int) -> dict[str, Any]:
+def _added_token(token: str, i: int, is_shown: bool) -> dict[str, Any]:
     no = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {"id": i, "content": special, **no, "special": True}
+    return {"id": i, "content": token, **no, "special": not is_shown}
+
+
+def _template(begin: str, i: int) -> dict[str, Any]:
+    """Put a token before a text, and before the first of two."""
+    first, a, b = (
+        {kind: {"id": name, "type_id": 0}}
+        for kind, name in (("SpecialToken", begin), ("Sequence", "A"), ("Sequence", "B"))
+    )
+    return {
+        "type": "TemplateProcessing",
+        "single": [first, a],
+        "pair": [first, a, b],
+        "special_tokens": {begin: {"id": begin, "ids": [i], "tokens": [begin]}},
+    }
 
 
 def _model_vocab(spec: TokenizerSpec, where: str) -> dict[str, int]:

@@ -57,7 +57,8 @@ def read_tiktoken(
         raise InputError(
             "a rank file does not say how text is split into words",
             where=str(path),
-            hint="name the pattern: gpt2, gpt4, gpt4o, llama3 or a regular expression",
+            hint="name the pattern (gpt2, gpt4, gpt4o, llama3 or a regular expression): `trafo "
+            "tokenizer convert IN OUT --pattern gpt4`, or Tokenizer.load(path, pattern='gpt4')",
         )
     ranks = _read_ranks(path)
     merges, all_reachable = merges_of_ranks(ranks)
