@@ -75,6 +75,7 @@ def test_listing(argv, capsys):
     for words in ("usage: trafo COMMAND", "act", "do something", "group", "many things"):
         assert words in shown
     assert "global options:\n  --help     show this help and exit\n" in shown
+    assert "import" not in shown  # lines of Python from the package's docstring
 
 
 @pytest.mark.parametrize("argv", [["group"], ["group", "--help"]])

@@ -31,7 +31,8 @@ class Options:
     input: tyro.conf.Positional[Path]
     """the text"""
     vocab_size: int = 32_000
-    """how many tokens"""
+    """tokens: a text which its source breaks
+    into two lines goes on"""
     pattern: Literal["gpt2", "gpt4"] = "gpt2"
     """how to split"""
     model: Model = field(default_factory=Model)
@@ -68,6 +69,8 @@ def test_help_shows_every_flag_default_and_meaning(capsys):
         assert words in shown
     for words in ("--model.d-model", "512", "width of the stream", "{gpt2,gpt4}"):
         assert words in shown
+    assert "which its source breaks into two lines" in " ".join(shown.replace("│", " ").split())
+    assert not any(line.strip("│ ").startswith("into two lines") for line in shown.splitlines())
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None, *, table: Table = VERBS) -> int:
 
 
 def _dispatch(arguments: list[str], table: Table) -> int:
-    prog, description, entries = "trafo", trafo.__doc__ or "", table
+    prog, description, entries = "trafo", _first_line(trafo.__doc__), table
     while arguments and not arguments[0].startswith("-"):
         name = arguments.pop(0)
         entry = _find(name, entries, prog)
@@ -57,6 +57,10 @@ def _dispatch(arguments: list[str], table: Table) -> int:
             return _run(entry, arguments, prog)
         description, entries = entry.description, entry.verbs
     return _answer_without_command(arguments, _help(prog, description, entries))
+
+
+def _first_line(docstring: str | None) -> str:
+    return (docstring or "").partition("\n")[0]
 
 
 def _find(name: str, entries: Table, prog: str) -> Verb | Group:

@@ -47,7 +47,7 @@ def fields_table(cls: type) -> tuple[Setting, ...]:
 
 def _walk(cls: type, instance: object, prefix: str) -> Iterator[Setting]:
     """`instance` is what the parent has by default, which may differ from the class's own."""
-    helps, all_marks = _docstrings(cls), _marks(cls)
+    helps, all_marks = docstrings(cls), _marks(cls)
     for field, hint in typed_fields(cls):
         key = prefix + field.name
         default = _default(field) if instance is REQUIRED else getattr(instance, field.name)
@@ -91,7 +91,7 @@ def _default(field: dataclasses.Field[Any]) -> object:
     return field.default
 
 
-def _docstrings(cls: type) -> dict[str, str]:
+def docstrings(cls: type) -> dict[str, str]:
     """The strings that stand below fields in the source of `cls` and of what it inherits from."""
     found: dict[str, str] = {}
     for ancestor in reversed(cls.__mro__):

@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import cache, partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeVar
 
-from trafo.config.fields import Setting, fields_table
+from trafo.config.fields import Setting, docstrings, fields_table
 from trafo.errors import ConfigError, TrafoError, did_you_mean
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ def parse_flags(
     import tyro
 
     _refuse_empty_paths(cls, flags)
+    if "-h" in flags or "--help" in flags:
+        _join_lines_in_help()
     with _one_line_errors(cls, flags):
         parsed: tuple[T, list[str]] = tyro.cli(
             cls,
@@ -44,6 +46,17 @@ def parse_flags(
     if unknown:
         raise _unknown(cls, unknown)
     return instance
+
+
+def _join_lines_in_help() -> None:
+    """tyro joins the lines of a field's docstring, but not those that are indented."""
+    from tyro import _docstrings
+
+    @cache
+    def joined(cls: type) -> dict[str, str]:
+        return {name: " ".join(text.split()) for name, text in docstrings(cls).items()}
+
+    _docstrings.parse_docstring_from_object = joined
 
 
 def _spelled_out(cls: type, flags: Sequence[str]) -> Iterator[str]:
