@@ -312,7 +312,7 @@ def read_pair_files(folder: Path) -> None:
     for files in ([folder / "a.tsv"], [folder / "a.jsonl"], aligned):
         _each(
             lambda files=files: read_pairs(files),
-            lambda files=files: read_pairs(files, None, "replace"),
+            lambda files=files: read_pairs(files, errors="replace"),
         )
 
 
