@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+import threading
 from contextlib import contextmanager
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trafo.errors import ConfigError
-from trafo.generate.beam import beam_search_all, beam_search_steps, decoders
+from trafo.generate.beam import BeamSearch, beam_search_all, beam_search_steps, decoders
 from trafo.generate.beam_config import BeamConfig
 from trafo.generate.beam_decoder import (
     CachedDecoder,
@@ -276,3 +277,24 @@ def test_only_rows_that_change_are_copied():
 def test_settings_that_make_no_sense_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         BeamConfig(**changes)
+
+
+def test_batches_are_searched_side_by_side(monkeypatch):
+    """Two searches wait for each other: one after the other, neither would end."""
+    model = make("transformer").float()
+    both_run = threading.Barrier(2, timeout=30)
+    run = BeamSearch.run
+
+    def run_beside_another(search, make_decoder):
+        both_run.wait()
+        assert torch.get_num_threads() == 1
+        return run(search, make_decoder)
+
+    monkeypatch.setattr(BeamSearch, "run", run_beside_another)
+    config, done = BeamConfig(beam=2), []
+    with torch_threads(2):
+        found = beam_search_all(model, [[3, END], [5, 4, END]], END, config, advance=done.append)
+        assert torch.get_num_threads() == 2
+    assert done == [1, 1]
+    monkeypatch.undo()
+    assert found == [beam_search_all(model, [s], END, config)[0] for s in ([3, END], [5, 4, END])]

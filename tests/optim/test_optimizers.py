@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from trafo.fast.mixed import mixed_precision
 from trafo.optim import SGD, AdamW, Muon, adamw, clip_gradients
 from trafo.optim.muon import orthogonalize
 
@@ -162,6 +163,33 @@ def test_muon_first_step_is_the_orthogonal_gradient() -> None:
     # Nesterov with an empty buffer: g + 0.9 g, of which only the direction counts.
     expected = -0.1 * math.sqrt(3 / 2) * orthogonalize(1.9 * gradient)
     torch.testing.assert_close(parameter, expected)
+
+
+def test_muon_moves_each_matrix_as_if_it_were_alone() -> None:
+    """Those of one shape go through the iteration together."""
+    shapes = [(5, 3), (3, 5), (5, 3), (2, 2), (5, 3)]
+    together = [torch.zeros(shape) for shape in shapes]
+    for parameter in together:
+        parameter.grad = torch.randn(parameter.shape)
+    alone = [parameter.clone() for parameter in together]
+    for parameter, other in zip(alone, together, strict=True):
+        parameter.grad = other.grad
+    steps = [Muon(together), *(Muon([parameter]) for parameter in alone)]
+    for optimizer in steps * 2:
+        optimizer.step()
+    for parameter, other in zip(alone, together, strict=True):
+        torch.testing.assert_close(parameter, other)
+
+
+@pytest.mark.parametrize("rows", [64, 200])
+def test_muon_in_mixed_precision_gives_nearly_the_same_direction(rows: int) -> None:
+    matrix = torch.randn(rows, 96)
+    with mixed_precision(torch.device("cpu"), torch.bfloat16):
+        mixed = orthogonalize(matrix)
+    assert mixed.dtype == torch.float32
+    exact = orthogonalize(matrix)
+    assert torch.cosine_similarity(mixed.flatten(), exact.flatten(), dim=0) > 0.999
+    assert not torch.equal(mixed, exact)
 
 
 @pytest.mark.parametrize("kind", [SGD, AdamW, Muon])

@@ -90,12 +90,19 @@ def translate_all(
     bundle: TranslatorBundle, sentences: Sequence[str], config: BeamConfig, threads: int | None
 ) -> list[list[Translation]]:
     """Translate, with a progress bar."""
+    import torch
+
     from trafo.fast.threads import torch_threads
+    from trafo.generate.beam import is_compiled
     from trafo.generate.translate import translate
 
     total = sum(1 for sentence in sentences if sentence.strip())
     with progress("translating", total=total, unit="sentences") as bar:
-        advance = torch_threads(threads).watching(bar.advance)
+        advance: Callable[[int], object] = bar.advance
+        if not is_compiled(bundle.model):
+            advance = torch_threads(threads).watching(bar.advance)
+        elif threads is not None:
+            torch.set_num_threads(threads)
         return translate(bundle.model, bundle.tokenizer, sentences, config, advance=advance)
 
 

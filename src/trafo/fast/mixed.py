@@ -19,6 +19,11 @@ from torch.autograd.function import once_differentiable
 ROWS = 128
 
 
+def mixed_precision(device: torch.device, dtype: torch.dtype) -> torch.autocast:
+    """Inside, products are of `dtype` numbers; float32: everything stays as it is."""
+    return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
+
+
 def is_mixed() -> bool:
     """Whether products are to be of bfloat16 numbers; a compiler converts by itself."""
     return (

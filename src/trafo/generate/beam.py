@@ -1,14 +1,15 @@
 """Batched beam search; finds what `beam_reference.py` finds.
 
 A batch has one row per hypothesis; the rows of a sentence are adjacent. The keys and values of the
-source are computed once (`beam_decoder.py`). A sentence leaves the batch when it is done.
+source are computed once (`beam_decoder.py`). A sentence leaves the batch when it is done. Compiled
+searches run side by side, one batch in each thread.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from trafo.generate.packed_beam.decoder import PackedDecoder, can_pack
 from trafo.generate.packed_beam.weights import pack_decoder
 from trafo.models import EncoderDecoder
 from trafo.models.translator import Translator
+from trafo.runtime.workers import map_in_order
 
 BATCH_TOKENS = 1500
 """source tokens per batch, about"""
@@ -42,14 +44,39 @@ def beam_search_all(
     """
     found: list[list[Hypothesis]] = [[] for _ in sources]
     make_decoder = decoders(model)
-    for batch in _batches(sources, batch_tokens):
-        search = BeamSearch(model, [sources[i] for i in batch], end, config, start)
-        results = search.run(make_decoder)
+
+    def search(batch: Sequence[int]) -> list[list[Hypothesis]]:
+        return BeamSearch(model, [sources[i] for i in batch], end, config, start).run(make_decoder)
+
+    num_threads = torch.get_num_threads() if is_compiled(model) else 1
+    share = math.ceil(sum(map(len, sources)) / num_threads)
+    batches = _batches(sources, min(batch_tokens, share))
+    for batch, results in zip(batches, _side_by_side(search, batches, num_threads), strict=True):
         for index, hypotheses in zip(batch, results, strict=True):
             found[index] = hypotheses
         if advance is not None:
             advance(len(batch))
     return found
+
+
+def _side_by_side(
+    search: Callable[[Sequence[int]], list[list[Hypothesis]]],
+    batches: Sequence[Sequence[int]],
+    num_threads: int,
+) -> Iterator[list[list[Hypothesis]]]:
+    """The results of `search`, in order; each search computes with one thread only."""
+
+    def search_alone(batch: Sequence[int]) -> list[list[Hypothesis]]:
+        torch.set_num_threads(1)  # of this thread, and of those that are made from now on
+        return search(batch)
+
+    if min(num_threads, len(batches)) <= 1:
+        yield from map(search, batches)
+        return
+    try:
+        yield from map_in_order(search_alone, batches, num_threads)
+    finally:
+        torch.set_num_threads(num_threads)
 
 
 def beam_search_steps(
@@ -64,11 +91,15 @@ def beam_search_steps(
 
 def decoders(model: Translator) -> Callable[[SourceBatch], BeamDecoder]:
     """Makes the decoder of a batch, a compiled one where possible; weights are packed once."""
-    if isinstance(model, EncoderDecoder) and can_pack(model):
-        transformer, weights = model, pack_decoder(model)
-        pool = ThreadPoolExecutor(thread_name_prefix="beam")
-        return lambda batch: PackedDecoder(transformer, weights, batch, pool)
+    if is_compiled(model):
+        weights = pack_decoder(model)
+        return lambda batch: PackedDecoder(model, weights, batch)
     return lambda batch: CachedDecoder(model, batch)
+
+
+def is_compiled(model: Translator) -> TypeGuard[EncoderDecoder]:
+    """Whether the compiled decoder supports this model; then batches are searched side by side."""
+    return isinstance(model, EncoderDecoder) and can_pack(model)
 
 
 def _batches(sources: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:

@@ -183,7 +183,7 @@ class Tokenizer:
     ) -> list[list[int]]:
         """The ids of each text, on all cores."""
         require_lists(texts=texts)
-        from trafo.tokenizer.reading.workers import default_workers, map_in_order
+        from trafo.runtime.workers import default_workers, map_in_order
 
         workers = default_workers()
         groups = [texts[i::workers] for i in range(workers)]

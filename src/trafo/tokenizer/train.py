@@ -21,6 +21,7 @@ from trafo.errors import InputError, require_lists
 from trafo.runtime.memory import peak_memory
 from trafo.runtime.progress import progress
 from trafo.runtime.sizes import format_size
+from trafo.runtime.workers import at_least_one, checked_workers
 from trafo.tokenizer.counting.counter import (
     WordCounter,
     WordTotals,
@@ -39,7 +40,6 @@ from trafo.tokenizer.patterns import pattern_regex
 from trafo.tokenizer.reading.chunks import CHUNK_SIZE, Chunker
 from trafo.tokenizer.reading.inputs import Inputs, Paths, open_inputs
 from trafo.tokenizer.reading.records import Errors
-from trafo.tokenizer.reading.workers import at_least_one, checked_workers
 from trafo.tokenizer.words.specials import SpecialFinder
 
 CountElsewhere = Callable[[Chunker, str, CountStore], Counting]

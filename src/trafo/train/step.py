@@ -21,6 +21,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from trafo.checkpoint.snapshot import Snapshot, restore, take
+from trafo.fast.mixed import mixed_precision
 from trafo.nn import Dropout, dropout_by_row
 from trafo.optim import clip_gradients
 from trafo.optim.config import set_rates
@@ -28,6 +29,7 @@ from trafo.optim.sharded import whole
 from trafo.runtime.threads import ThreadChooser
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks, gradients_stay_here, whole_model
+from trafo.train.machine import dtype_of
 from trafo.train.tasks.task import Task
 
 
@@ -72,6 +74,7 @@ class Training:
             for group in optimizer.param_groups
             for parameter in group["params"]
         ]
+        self._dtype = getattr(torch, dtype_of(self.config.machine))
         modules = self.model.modules()
         self._has_dropout = any(isinstance(module, Dropout) and module.p for module in modules)
         blocks = self.task.blocks(self.model) if self.config.watch.norms else {}
@@ -97,8 +100,9 @@ class Training:
         result = StepResult(loss, float(norm), num_targets, check_sum, found)
         if result.is_sound:
             set_rates(self.optimizers, rate_factor)
-            for optimizer in self.optimizers:
-                optimizer.step()
+            with mixed_precision(self.device, self._dtype):
+                for optimizer in self.optimizers:
+                    optimizer.step()
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         return result

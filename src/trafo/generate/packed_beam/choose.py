@@ -1,9 +1,9 @@
 """The best continuations of every sentence's hypotheses, in one compiled call.
 
-A thread takes some sentences through all layers, the output head and the choice. The hypotheses of
-a sentence come best first, and a continuation is never more probable than what it continues. So the
-best hypothesis of each sentence goes first; the others are computed only if they are more probable
-than the worst of `beam` continuations found so far that do not end.
+The rows go through all layers, the output head and the choice. The hypotheses of a sentence come
+best first, and a continuation is never more probable than what it continues. So the best hypothesis
+of each sentence goes first; the others are computed only if they are more probable than the worst
+of `beam` continuations found so far that do not end.
 """
 
 import math
@@ -29,20 +29,14 @@ LOOK = 64
 
 @float_kernel
 def decode_and_choose(
-    decoder: Decoder,
-    memory: Memory,
-    beams: Beams,
-    end: int,
-    first: int,
-    last: int,
-    best: Continuations,
+    decoder: Decoder, memory: Memory, beams: Beams, end: int, best: Continuations
 ) -> None:
-    """Fill in `best` for the sentences in range(first, last)."""
-    best.logprobs[first:last] = -np.inf
-    best.tokens[first:last] = decoder.padding
-    best.parents[first:last] = 0
+    """Fill in `best`."""
+    best.logprobs[:] = -np.inf
+    best.tokens[:] = decoder.padding
+    best.parents[:] = 0
     for rank, until in ((0, 1), (1, beams.totals.shape[1])):
-        rows = _rows_that_matter(beams.totals, rank, until, first, last, end, best)
+        rows = _rows_that_matter(beams.totals, rank, until, end, best)
         for start in range(0, rows.shape[0], TOGETHER):
             some = rows[start : start + TOGETHER]
             x = hidden_states(decoder, memory, beams, some)
@@ -51,14 +45,15 @@ def decode_and_choose(
 
 @float_subkernel
 def _rows_that_matter(
-    totals: Doubles, rank: int, until: int, first: int, last: int, end: int, best: Continuations
+    totals: Doubles, rank: int, until: int, end: int, best: Continuations
 ) -> Ints:
     """The rows of these ranks whose continuations can be among those that are kept."""
     values, tokens, _ = best
-    alive, beam = totals.shape[1], values.shape[1] // 2
-    rows = np.empty((last - first) * (until - rank), np.int64)
+    sentences, alive = totals.shape
+    beam = values.shape[1] // 2
+    rows = np.empty(sentences * (until - rank), np.int64)
     count = 0
-    for sentence in range(first, last):
+    for sentence in range(sentences):
         num_kept, worst = 0, -np.inf
         for place in range(values.shape[1]):
             if num_kept < beam and tokens[sentence, place] != end:

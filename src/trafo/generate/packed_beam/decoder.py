@@ -5,9 +5,6 @@ No key is copied, and the beams of a sentence share the keys of its source.
 
 from __future__ import annotations
 
-import math
-from concurrent.futures import Executor
-
 import numpy as np
 import torch
 
@@ -27,10 +24,8 @@ def can_pack(model: EncoderDecoder) -> bool:
 class PackedDecoder:
     """One token per row at a time."""
 
-    def __init__(
-        self, model: EncoderDecoder, weights: Decoder, batch: SourceBatch, pool: Executor
-    ) -> None:
-        self._decoder, self._end, self._pool = weights, batch.end, pool
+    def __init__(self, model: EncoderDecoder, weights: Decoder, batch: SourceBatch) -> None:
+        self._decoder, self._end = weights, batch.end
         states = model.encode(batch.ids).states
         self._memory = make_memory(
             model, states, batch.lengths, beam=batch.beam, steps=batch.most_tokens
@@ -40,23 +35,13 @@ class PackedDecoder:
         self._step = 0
 
     def best(self, last: Ints, totals: Doubles, number: int) -> Continuations:
-        """In compiled calls, with some of the sentences for each thread."""
+        """In one compiled call."""
         self._ancestors[:, self._step] = np.arange(last.size)
         self._step += 1
         ancestors = self._ancestors[:, : self._step]
         beams = Beams(last.ravel(), totals, self._sources, ancestors)
         found = empty_continuations(len(last), number)
-
-        def work(start: int) -> None:
-            stop = min(start + share, len(last))
-            decode_and_choose(self._decoder, self._memory, beams, self._end, start, stop, found)
-
-        share = math.ceil(len(last) / torch.get_num_threads())
-        starts = range(0, len(last), share)
-        if len(starts) == 1:
-            work(0)
-        else:
-            list(self._pool.map(work, starts))
+        decode_and_choose(self._decoder, self._memory, beams, self._end, found)
         return found
 
     def follow(self, rows: Ints) -> None:

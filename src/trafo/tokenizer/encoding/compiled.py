@@ -13,13 +13,13 @@ from contextlib import suppress
 import numpy as np
 
 from trafo.errors import InputError
+from trafo.runtime.workers import Pool, default_workers, map_in_order
 from trafo.tokenizer.encoding.encoder import BUFFER, Encoder, Merges
 from trafo.tokenizer.encoding.first import SpecialPolicy, check_choice, refusal_of_special, utf8
 from trafo.tokenizer.formats.spec import TokenizerSpec
 from trafo.tokenizer.kernels.arrays import Bytes, Ids, Specials
 from trafo.tokenizer.kernels.bpe import SHORT
 from trafo.tokenizer.kernels.encode import SLACK
-from trafo.tokenizer.reading.workers import Pool, default_workers, map_in_order
 from trafo.tokenizer.words.cutter import Cutter
 from trafo.tokenizer.words.specials import NO_SPECIALS, SpecialFinder
 

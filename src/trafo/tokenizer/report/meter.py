@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from trafo.errors import InputError
 from trafo.runtime.progress import progress
+from trafo.runtime.workers import default_workers, map_in_order
 from trafo.tokenizer.formats.spec import TokenizerSpec
 from trafo.tokenizer.kernels.arrays import Ids
 from trafo.tokenizer.reading.chunks import Chunk, Chunker
 from trafo.tokenizer.reading.inputs import Inputs, Paths, open_inputs
 from trafo.tokenizer.reading.records import Errors
-from trafo.tokenizer.reading.workers import default_workers, map_in_order
 from trafo.tokenizer.report.facts import Report, Share, Token, Totals
 from trafo.tokenizer.report.oddities import is_boilerplate, is_mojibake
 from trafo.tokenizer.report.scripts import KINDS, SPACES, SPECIAL, Kinds, kinds_of_bytes

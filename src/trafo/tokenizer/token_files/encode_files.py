@@ -12,13 +12,13 @@ import numpy as np
 from trafo.errors import InputError
 from trafo.runtime.progress import progress
 from trafo.runtime.remote import RemotePath, located
+from trafo.runtime.workers import checked_workers, map_in_order
 from trafo.tokenizer.formats.spec import END_OF_TEXT
 from trafo.tokenizer.kernels.arrays import Int64s, Specials
 from trafo.tokenizer.kernels.bpe import NO_ID
 from trafo.tokenizer.reading.chunks import Chunker, PlannedChunk, Position
 from trafo.tokenizer.reading.inputs import Inputs, Paths, open_inputs
 from trafo.tokenizer.reading.records import Errors
-from trafo.tokenizer.reading.workers import checked_workers, map_in_order
 from trafo.tokenizer.token_files.token_file import TokenFile, Tokens, dtype_for, send_token_file
 from trafo.tokenizer.token_files.writer import TokenWriter
 from trafo.tokenizer.tokenizer import SpecialPolicy, Tokenizer

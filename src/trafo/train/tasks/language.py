@@ -21,6 +21,7 @@ from trafo.errors import require
 from trafo.evaluate.evaluation import evaluate_ids
 from trafo.evaluate.text_bytes import byte_lengths
 from trafo.fast import head_loss
+from trafo.fast.mixed import mixed_precision
 from trafo.generate import GenerationConfig, generate
 from trafo.models import CausalLM
 from trafo.tokenizer.formats.load import load_folder
@@ -45,7 +46,7 @@ class NextTokenLoss(Module):
         self, ids: Int[Tensor, "batch seq"], targets: Int[Tensor, "batch seq"]
     ) -> Float[Tensor, ""]:
         """The sum in nats."""
-        with torch.autocast(ids.device.type, self.dtype, enabled=self.dtype != torch.float32):
+        with mixed_precision(ids.device, self.dtype):
             return head_loss(
                 self.model,
                 self.model.hidden_states(ids),

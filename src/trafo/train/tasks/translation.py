@@ -27,6 +27,7 @@ from trafo.evaluate.corpus import corpus_score
 from trafo.evaluate.text_bytes import byte_lengths
 from trafo.evaluate.translation import evaluate_pairs
 from trafo.fast import head_loss
+from trafo.fast.mixed import mixed_precision
 from trafo.generate.translate import translate
 from trafo.models import EncoderDecoder
 from trafo.models.translator import Translator
@@ -57,7 +58,7 @@ class TargetLoss(Module):
     ) -> Float[Tensor, ""]:
         """The sum in nats."""
         model, smoothing = self.model, self.label_smoothing
-        with torch.autocast(source.device.type, self.dtype, enabled=self.dtype != torch.float32):
+        with mixed_precision(source.device, self.dtype):
             states = model.hidden_states(target, model.encode(source))  # type: ignore[arg-type]
             # The head is the largest product: leave out the padding.
             real = expected != model.config.padding_id

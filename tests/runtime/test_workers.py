@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trafo.errors import InputError
-from trafo.tokenizer.reading.workers import Pool, checked_workers, default_workers, map_in_order
+from trafo.runtime.workers import Pool, checked_workers, default_workers, map_in_order
 
 PATIENCE = 20.0  # seconds until a test is taken for stuck
 
