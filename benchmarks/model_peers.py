@@ -16,6 +16,7 @@ from torch.nn import Module
 
 from timing import silence
 from trafo.fast import accelerate, head_loss
+from trafo.fast.mixed import mixed_precision
 from trafo.models import TransformerLM, TransformerLMConfig
 
 CONFIG = TransformerLMConfig(
@@ -31,13 +32,17 @@ class Contender:
     loss: Callable[[Tensor, Tensor], Tensor]
     logits: Callable[[Tensor], Tensor] | None
 
-    def step(self, ids: Tensor, targets: Tensor, *, compiled: bool) -> Callable[[], object]:
-        """Forward, loss, backward into fresh gradients."""
+    def step(
+        self, ids: Tensor, targets: Tensor, *, compiled: bool, dtype: torch.dtype = torch.float32
+    ) -> Callable[[], object]:
+        """Forward, loss, backward into fresh gradients; other dtypes by torch's autocast."""
         loss = torch.compile(self.loss) if compiled else self.loss
 
         def run() -> None:
             self.model.zero_grad(set_to_none=True)
-            loss(ids, targets).backward()
+            with mixed_precision(ids.device, dtype):
+                found = loss(ids, targets)
+            found.backward()
 
         return run
 

@@ -2,6 +2,7 @@
 
 Vocabulary 10,000, context 256, d_model 512, 4 layers, 16 heads, d_ff 1,344, float32. Everyone runs
 eagerly and compiled, in turn; the better of the two counts. FLOPs are those of `trafo.account`.
+Then mixed precision, eagerly: all under torch's bfloat16 autocast.
 
 Memory is what torch allocates during a step, summed up from the events of its allocator: weights
 and gradients are there before the step begins, so the peak is what comes on top of them.
@@ -25,14 +26,20 @@ BATCH = 8
 WAYS = {"eager": False, "compiled": True}
 
 
-def training(everyone: dict[str, Contender], ways: dict[str, bool], rounds: int) -> Result:
+def training(
+    everyone: dict[str, Contender],
+    ways: dict[str, bool],
+    rounds: int,
+    dtype: torch.dtype = torch.float32,
+) -> Result:
     ids = torch.randint(CONFIG.vocab_size, (2, BATCH, CONFIG.context_length))
     runs: Contenders = {
-        f"{name}, {way}": contender.step(*ids, compiled=compiled)
+        f"{name}, {way}": contender.step(*ids, compiled=compiled, dtype=dtype)
         for name, contender in everyone.items()
         for way, compiled in ways.items()
     }
-    what = f"forward + loss + backward, batch {BATCH} x {CONFIG.context_length} tokens"
+    name = str(dtype).removeprefix("torch.")
+    what = f"forward + loss + backward, batch {BATCH} x {CONFIG.context_length} tokens, {name}"
     result = compare(what, runs, amount=ids[0].numel(), unit="tokens", rounds=rounds)
     return best_of_both(result)
 
@@ -120,6 +127,7 @@ def measure(rounds: int, nanogpt: Path | None = None, *, compiled: bool = True) 
     before = product_peak()
     step = training(everyone, ways, rounds)
     share_of_peak(step, max(before, product_peak()))
+    training(everyone, {"eager": False}, rounds, torch.bfloat16)
     forward(everyone, ways, rounds)
 
 

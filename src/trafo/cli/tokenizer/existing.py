@@ -41,7 +41,7 @@ def refuse_other_training(folder: Path, facts: Mapping[str, Any]) -> None:
         if trained.get(key) != value:
             differs = key.replace("_", " ")
             raise StorageError(
-                f"has a tokenizer that was trained differently ({differs} differ)",
+                f"has a tokenizer that was trained differently (other {differs})",
                 where=str(folder),
                 hint="--overwrite replaces it, or give another folder",
             )
