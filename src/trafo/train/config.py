@@ -29,7 +29,7 @@ from trafo.runtime.sizes import parse_duration
 
 Architecture = Literal["transformer-lm", "gpt2", "encoder-decoder", "recurrent"]
 Parallel = Literal["ddp", "fsdp"]
-NumberType = Literal["float32", "bfloat16"]
+Precision = Literal["float32", "bfloat16"]
 Texts = Annotated[Positional[tuple[str, ...]], arg(metavar="TEXT ...")]
 Paths = Annotated[tuple[str, ...], arg(metavar="PATH ...")]
 
@@ -94,7 +94,7 @@ class MachineConfig:
     """CPU threads per process; None: the fastest number, found by timing the steps, or the cores
     divided among several processes. Sums may round differently with another number: set it where
     a resumed run must be the same in every bit"""
-    dtype: NumberType | Literal["auto"] = "float32"
+    dtype: Literal["float32", "bfloat16", "auto"] = "float32"
     """precision of matrix products; bfloat16 is mixed precision, weights stay in float32; auto:
     bfloat16 where the processor multiplies it much faster, else float32"""
     fast: bool = True

@@ -23,7 +23,7 @@ from trafo.errors import StorageError
 from trafo.runtime.atomic import atomic_write
 from trafo.runtime.cache import cache_folder
 from trafo.runtime.json_text import parse_json
-from trafo.train.config import MachineConfig, NumberType
+from trafo.train.config import MachineConfig, Precision
 from trafo.train.distributed import is_first_process
 
 _SIZE = 1024  # of the matrix products that are timed
@@ -43,7 +43,7 @@ class Peak:
     """date of the measurement"""
 
 
-def peak_of(device: torch.device | str = "cpu", dtype: NumberType = "float32") -> Peak:
+def peak_of(device: torch.device | str = "cpu", dtype: Precision = "float32") -> Peak:
     """The peak on this device with this number of threads: kept, unless it is much higher now."""
     file, name = peak_file(), _name_of(torch.device(device), dtype)
     kept = _read(file)
@@ -67,7 +67,7 @@ def _known(kept: dict[str, Any], name: str) -> Peak | None:
     return None
 
 
-def dtype_of(machine: MachineConfig) -> NumberType:
+def dtype_of(machine: MachineConfig) -> Precision:
     """Its precision; auto: bfloat16 where products of it are much faster than those of float32."""
     if machine.dtype != "auto":
         return machine.dtype
@@ -77,7 +77,7 @@ def dtype_of(machine: MachineConfig) -> NumberType:
 
 
 @cache
-def _peak_now(device: str, dtype: NumberType, threads: int, rounds: int) -> Peak:
+def _peak_now(device: str, dtype: Precision, threads: int, rounds: int) -> Peak:
     """Measured once in a process, for each number of threads, which torch has been told."""
     return Peak(measured_peak_flops(device, dtype, rounds), date.today().isoformat())
 
@@ -92,7 +92,7 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _name_of(device: torch.device, dtype: NumberType) -> str:
+def _name_of(device: torch.device, dtype: Precision) -> str:
     numbers = "" if dtype == "float32" else f", {dtype}"
     if device.type == "cuda":
         return torch.cuda.get_device_name(device) + numbers
@@ -115,7 +115,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def measured_peak_flops(
-    device: torch.device | str = "cpu", dtype: NumberType = "float32", rounds: int = _ROUNDS
+    device: torch.device | str = "cpu", dtype: Precision = "float32", rounds: int = _ROUNDS
 ) -> float:
     """FLOP/s of the best of several square products; takes a fraction of a second."""
     a, b = torch.rand(2, _SIZE, _SIZE, device=device).to(getattr(torch, dtype)).unbind()
