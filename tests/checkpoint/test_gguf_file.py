@@ -341,3 +341,17 @@ def test_what_is_no_gguf_is_refused(tmp_path):
         path.write_bytes(whole[:size])
         with pytest.raises(FormatError, match="not a GGUF file, or damaged"):
             load_gguf(path)
+
+
+@pytest.mark.timeout(60)
+def test_a_list_that_is_longer_than_its_file_is_refused(tmp_path):
+    """Not read for ever: after the end, every string of it would be empty."""
+    path = tmp_path / "model.gguf"
+    save_gguf(lm(), path, tokenizer=BYTES)
+    content = bytearray(path.read_bytes())
+    key = b"tokenizer.ggml.tokens"
+    length = content.index(key) + len(key) + 8  # after the types of the field and of its entries
+    content[length : length + 8] = (2**60).to_bytes(8, "little")
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match="damaged"):
+        load_gguf(path)

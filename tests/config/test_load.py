@@ -103,6 +103,8 @@ def test_interpolation(yaml):
         ("model: {position: alibi}", "model.position: expected 'rope' | 'none', got 'alibi'"),
         ("model: {norm: mid}", "model.norm: expected Norm, got 'mid'"),
         ("betas: [1, 2, 3]", "betas: expected tuple[float, float], got [1, 2, 3]"),
+        ("betas: [0.9, {a: 1}]", "betas: expected tuple[float, float], got {'a': 1} in it"),
+        ("notes: [a, {b: c}]", "notes: expected list[str], got {'b': 'c'} in it"),
         ("notes: abc", "notes: expected list[str], got 'abc'"),
         ("notes: {a: b}", "notes: expected list[str], got {'a': 'b'}"),
         ("weights: {a: b}", "weights: expected dict[str, float], got {'a': 'b'}"),

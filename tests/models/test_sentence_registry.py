@@ -11,6 +11,7 @@ from trafo.models import (
     PRESETS,
     EncoderDecoder,
     EncoderDecoderConfig,
+    GPT2Config,
     RecurrentConfig,
     RecurrentEncoderDecoder,
     TransformerLM,
@@ -92,3 +93,10 @@ def test_a_wrong_choice_is_answered_with_the_right_ones():
 def test_configs_cannot_change():
     with pytest.raises(dataclasses.FrozenInstanceError):
         TransformerLMConfig().d_model = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("config", [TransformerLMConfig, GPT2Config, EncoderDecoderConfig])
+@pytest.mark.parametrize("name", ["d_model", "d_ff", "context_length"])
+def test_sizes_that_torch_cannot_count_are_refused(config, name):
+    with pytest.raises(ConfigError, match=rf"{name} is {2**63}; it must be at most 2\^40"):
+        config(**{name: 2**63})

@@ -149,7 +149,13 @@ def _resolve(tree: DictConfig, name: str, expected: str, where: str) -> object:
     """The value as plain Python, with interpolations filled in."""
     try:
         value = tree[name]
-        return OmegaConf.to_object(value) if OmegaConf.is_config(value) else value
+        plain = OmegaConf.to_object(value) if OmegaConf.is_config(value) else value
     except OmegaConfBaseException as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"{expected}, but {reason}", where=where) from None
+    # OmegaConf takes keys for an entry of a list, whatever its type.
+    entries = plain if isinstance(plain, list | tuple) and "dict" not in expected else ()
+    for entry in entries:
+        if isinstance(entry, dict):
+            raise ConfigError(f"{expected}, got {entry!r:.100} in it", where=where)
+    return plain

@@ -10,14 +10,18 @@ from torch import Tensor
 from trafo.errors import InputError, require, require_at_least
 from trafo.nn import Embedding
 
+_LARGEST = 2**40
+"""size of anything; torch cannot count beyond 2^63"""
+
 
 def require_positive(config: Any, names: Iterable[str]) -> None:
-    """Each named field is a whole number of at least 1 (or None, where the field allows it)."""
+    """Each named field is a whole number from 1 to 2^40 (or None, where the field allows it)."""
     for name in names:
         value = getattr(config, name)
         is_whole = value is None or isinstance(value, int)
         require(is_whole, f"{name} is {value!r}", "it must be a whole number")
         require_at_least(1, **{name: value})
+        require(value is None or value <= _LARGEST, f"{name} is {value}", "it must be at most 2^40")
 
 
 def require_fits_context(ids: Tensor, context_length: int) -> None:

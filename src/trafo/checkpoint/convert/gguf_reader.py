@@ -26,6 +26,19 @@ def gguf_package() -> ModuleType:
     return gguf  # type: ignore[no-any-return]
 
 
+def _reader(package: ModuleType, path: Path) -> Any:
+    """The package's, which goes on after the end of a file that says it has 2^60 strings."""
+
+    class Reader(package.GGUFReader):  # type: ignore[name-defined, misc]
+        def _get(self, offset: int, dtype: Any, count: int = 1, **order: Any) -> Any:
+            found = super()._get(offset, dtype, count, **order)
+            if len(found) < count:
+                raise ValueError("it ends too early")
+            return found
+
+    return Reader(path)
+
+
 class GGUF:
     """An open GGUF file."""
 
@@ -43,7 +56,7 @@ class GGUF:
         with path.open("rb"):  # a missing file is not a damaged one
             pass
         try:
-            return cls(path, package.GGUFReader(path))
+            return cls(path, _reader(package, path))
         except Exception as error:  # the package raises many kinds on damaged files
             what = f"not a GGUF file, or damaged: {error}"
             raise FormatError(what, where=str(path)) from error
