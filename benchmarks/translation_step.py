@@ -1,9 +1,10 @@
 """A training step of a small translation model, against the same shape of torch.nn.Transformer.
 
 3 + 3 layers, d_model 128, d_ff 512, 4 heads, pre-norm, one table of 5,000 embeddings for source,
-target and head, dropout 0.3, label smoothing 0.1, float32. A step is forward, loss and backward on
-about 2,000 target tokens, pairs of similar length together; both get the same batches. Rates count
-target tokens, no padding. Sentences are random, with lengths like those of image captions.
+target and head, dropout 0.3, label smoothing 0.1, in float32 and under bfloat16 autocast. A step is
+forward, loss and backward on about 2,000 target tokens, pairs of similar length together; both get
+the same batches. Rates count target tokens, no padding. Sentences are random, with lengths like
+those of image captions.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from timing import Contenders, compare
 from trafo.data.pair_batches import EncodedPairs, PairBatch, PairSampler
 from trafo.data.pair_tokenizer import Sentences
 from trafo.fast import accelerate
+from trafo.fast.mixed import mixed_precision
 from trafo.models import EncoderDecoder, EncoderDecoderConfig
 from trafo.nn import SinusoidalPositions, dropout_by_row
 from trafo.train.tasks.translation import TargetLoss
@@ -103,17 +105,26 @@ def measure(rounds: int, threads: int = 1) -> None:
         "trafo, readable": TargetLoss(EncoderDecoder(CONFIG), SMOOTHING),
     }
 
-    def run(model: nn.Module) -> None:
+    def run(model: nn.Module, dtype: torch.dtype) -> None:
         for batch in steps:
             model.zero_grad(set_to_none=True)
             # As in a training: dropout of each sentence from its own generator (torch: from one).
             seeds = range(len(batch[0]))
-            with dropout_by_row([torch.Generator().manual_seed(seed) for seed in seeds]):
-                model(*batch).backward()
+            rows = dropout_by_row([torch.Generator().manual_seed(seed) for seed in seeds])
+            with rows, mixed_precision(torch.device("cpu"), dtype):
+                loss = model(*batch)
+            loss.backward()
 
-    contenders: Contenders = {name: lambda m=model: run(m) for name, model in models.items()}
-    what = f"translation, forward + loss + backward, {threads} thread(s)"
-    compare(what, contenders, amount=num_targets, unit="target tokens", rounds=rounds)
+    for dtype in (torch.float32, torch.bfloat16):
+        models["trafo"].dtype = dtype  # it has an autocast of its own
+        contenders: Contenders = {
+            name: lambda m=model, d=dtype: run(m, d)
+            for name, model in models.items()
+            if dtype == torch.float32 or "readable" not in name
+        }
+        name = str(dtype).removeprefix("torch.")
+        what = f"translation, forward + loss + backward, {name}, {threads} thread(s)"
+        compare(what, contenders, amount=num_targets, unit="target tokens", rounds=rounds)
 
 
 if __name__ == "__main__":
