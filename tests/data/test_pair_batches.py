@@ -69,7 +69,7 @@ def stripped(row):
 
 def test_targets_are_shifted_right_and_padded():
     pairs = EncodedPairs(Sentences.of([[1, 9], [2, 3, 9]]), Sentences.of([[4, 5, 8], [6, 8]]), 0)
-    source, target, expected = pairs.batch([0, 1])
+    source, target, expected = pairs.batch(np.array([0, 1]))
     assert source.tolist() == [[1, 9, 0], [2, 3, 9]]
     assert target.tolist() == [[8, 4, 5], [8, 6, 0]]
     assert expected.tolist() == [[4, 5, 8], [6, 8, 0]]

@@ -51,12 +51,18 @@ class EncodedPairs:
         """Target tokens, end tokens included."""
         return len(self.target.ids)
 
-    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> PairBatch:
-        """These pairs, padded to the longest of them."""
+    def batch(self, rows: NDArray[np.int64], among: NDArray[np.int64] | None = None) -> PairBatch:
+        """These pairs, padded to the longest of them, or to the longest `among` others."""
+        among = rows if among is None else among
         expected = [self.target[row] for row in rows]
         shifted = [np.concatenate([ids[-1:], ids[:-1]]) for ids in expected]
         sources = [self.source[row] for row in rows]
-        return PairBatch(*(padded(each, self.padding_id) for each in (sources, shifted, expected)))
+        source, target = (int(side.lengths[among].max()) for side in (self.source, self.target))
+        return PairBatch(
+            padded(sources, self.padding_id, source),
+            padded(shifted, self.padding_id, target),
+            padded(expected, self.padding_id, target),
+        )
 
     def in_batches(self, rows: NDArray[np.int64], tokens: int) -> list[NDArray[np.int64]]:
         """Some of the pairs, in order of length, in batches of about `tokens` target tokens."""
@@ -90,12 +96,16 @@ class PairSampler:
     def batch(
         self, seed: int, step: int, part: int = 0, num_parts: int = 1
     ) -> tuple[PairBatch, int]:
-        """A part of the batch of a step, and the target tokens of the whole batch."""
+        """A part of the batch of a step, and the target tokens of the whole batch.
+
+        All parts are padded to the longest pair of the batch, so dropout, which is drawn for each
+        pair, does not depend on how many there are.
+        """
         rows = self.rows(seed, step)
         num_targets = int(self.pairs.target.lengths[rows].sum())
         mine = rows[part::num_parts]
         if len(mine):
-            return self.pairs.batch(mine), num_targets
+            return self.pairs.batch(mine, among=rows), num_targets
         # More parts than pairs: something to compute on, of which nothing counts.
         batch = self.pairs.batch(rows[:1])
         nothing = torch.full_like(batch.expected, self.pairs.padding_id)
@@ -120,9 +130,12 @@ def _cut(
     return np.split(rows, np.flatnonzero(np.diff(batch_of)) + 1)
 
 
-def padded(sentences: Sequence[NDArray[np.int32]], padding_id: int) -> Int[Tensor, "batch seq"]:
-    """One row for each, filled up on the right."""
-    rows = np.full((len(sentences), max(map(len, sentences))), padding_id, np.int64)
+def padded(
+    sentences: Sequence[NDArray[np.int32]], padding_id: int, width: int | None = None
+) -> Int[Tensor, "batch seq"]:
+    """One row for each, filled up on the right; `width`: None, as wide as the longest."""
+    width = max(map(len, sentences)) if width is None else width
+    rows = np.full((len(sentences), width), padding_id, np.int64)
     for row, ids in zip(rows, sentences, strict=True):
         row[: len(ids)] = ids
     return torch.from_numpy(rows)

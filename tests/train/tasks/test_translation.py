@@ -28,7 +28,12 @@ from trafo.train.distributed import Ranks
 from trafo.train.tasks.translation import Translation
 from trafo.train.verify import Verdict
 
-NO_DROPOUT = {"encoder_decoder__dropout": 0.0, "recurrent__dropout": 0.0}
+DROPOUT = {
+    "encoder_decoder__dropout": 0.3,
+    "encoder_decoder__attention_dropout": 0.2,
+    "recurrent__dropout": 0.3,
+}
+NO_DROPOUT = dict.fromkeys(DROPOUT, 0.0)
 ARCHITECTURES = pytest.mark.parametrize("architecture", ["encoder-decoder", "recurrent"])
 
 
@@ -60,7 +65,7 @@ def test_the_loss_is_the_mean_over_target_tokens(
 def test_accumulation_changes_neither_loss_nor_gradient(
     make_pairs_config: MakeConfig, architecture: str
 ) -> None:
-    settings = {"architecture": architecture, "optimizer__name": "sgd", **NO_DROPOUT}
+    settings = {"architecture": architecture, "optimizer__name": "sgd", **DROPOUT}
     found = []
     for accumulate in (1, 3, 40):  # 40 parts are more than there are pairs in a batch
         training = build(make_pairs_config(accumulate=accumulate, **settings), Ranks())
@@ -74,7 +79,7 @@ def test_accumulation_changes_neither_loss_nor_gradient(
 def test_two_processes_learn_what_one_learns(
     make_pairs_config: MakeConfig, tmp_path: Path, parallel: str
 ) -> None:
-    same: dict[str, Any] = {"steps": 4, "machine__parallel": parallel, **NO_DROPOUT}
+    same: dict[str, Any] = {"steps": 4, "machine__parallel": parallel, **DROPOUT}
     one, two = make_pairs_config("one", **same), make_pairs_config("two", **same)
     start.train(one)
     on_two(two, tmp_path)
