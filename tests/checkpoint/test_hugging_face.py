@@ -207,8 +207,9 @@ SLIDING = ["sliding_attention"] * 3
         ({"num_hidden_layers": 10**12}, "layers, but only 30 tensors"),
         ({"num_hidden_layers": "three"}, "does not describe a model"),
         ({"vocab_size": 102}, r"token_embeddings.weight is \(101, 48\), not \(102, 48\)"),
-        ({"vocab_size": 2**60}, "does not fit|do not make a model"),
-        ({"max_position_embeddings": 2**50}, "a context of .* tokens; at most 2,097,152"),
+        ({"vocab_size": 2**40}, "does not fit|sizes in the config"),
+        ({"vocab_size": 2**60}, r"vocab_size is \d+; it must be at most 2\^40"),
+        ({"max_position_embeddings": 2**39}, "a context of .* tokens; at most 2,097,152"),
         # Outside of tests, where types are not checked, "it must be a whole number" is said.
         ({"vocab_size": "many"}, "does not describe a model"),
         ({"model_type": "mistral", "sliding_window": 7.5}, "does not describe a model"),

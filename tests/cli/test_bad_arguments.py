@@ -47,7 +47,8 @@ def test_an_empty_path_is_refused(
     [
         (["--model.d-model", "1000000", "--model.num-heads", "2"], "TB, this machine has"),
         (["--model.vocab-size", "1000000000000"], "PB, this machine has"),
-        (["--model.d-model", "1" + "0" * 30, "--model.num-heads", "2"], "can be counted"),
+        (["--model.d-model", "1" + "0" * 12, "--model.num-heads", "2"], "can be counted"),
+        (["--model.d-model", "1" + "0" * 30, "--model.num-heads", "2"], "must be at most 2^40"),
         (["--optimizer.lr", "inf"], "optimizer.lr is inf"),
         (["--optimizer.muon-lr", "nan"], "optimizer.muon_lr is nan"),
         (["--budget", "9" * 400], "a duration of inf s is too long"),
