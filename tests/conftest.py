@@ -128,7 +128,7 @@ def tokenizer(corpus: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="session")
-def agree() -> Callable[..., None]:
+def assert_agree() -> Callable[..., None]:
     """One way to hold an implementation to another: same outputs, same gradients."""
     import torch
 

@@ -162,13 +162,13 @@ LAYERS = {
 
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_a_layer_alone(agree, name, dtype):
+def test_a_layer_alone(assert_agree, name, dtype):
     layer, x = LAYERS[name]
     readable = copy.deepcopy(layer).to(dtype)
     fast = accelerate(copy.deepcopy(readable))
     assert type(fast) is FAST[type(layer)]
     atol = {torch.float64: 1e-14, torch.float32: 1e-6, torch.bfloat16: 5e-2}[dtype]
-    agree(fast, readable, [x.to(dtype)], atol=atol, rtol=50 * atol)
+    assert_agree(fast, readable, [x.to(dtype)], atol=atol, rtol=50 * atol)
     with torch.no_grad():
         assert fast(x.to(dtype)).dtype == dtype
         torch.testing.assert_close(

@@ -14,7 +14,7 @@ from trafo.nn import HeadsAttention, scaled_dot_product_attention, window_mask
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [None, 1, 4, 9, 20])
-def test_fused_attention_equals_the_readable_one(agree, kv_heads, padded, causal, window):
+def test_fused_attention_equals_the_readable_one(assert_agree, kv_heads, padded, causal, window):
     q = torch.randn(2, 6, 9, 8).double()
     k, v = torch.randn(2, 2, kv_heads, 9, 8).double()
     mask = None
@@ -22,7 +22,7 @@ def test_fused_attention_equals_the_readable_one(agree, kv_heads, padded, causal
         mask = torch.ones(2, 1, 1, 9, dtype=torch.bool)
         mask[1, ..., 6:] = False
     options = {"causal": causal, "window": window}
-    agree(
+    assert_agree(
         lambda q, k, v: FusedAttention(**options)(q, k, v, mask),
         lambda q, k, v: HeadsAttention(**options)(q, k, v, mask),
         [q, k, v],
@@ -32,7 +32,7 @@ def test_fused_attention_equals_the_readable_one(agree, kv_heads, padded, causal
 
 @pytest.mark.parametrize("hidden_row", [False, True])
 @pytest.mark.parametrize(("causal", "window"), [(False, None), (True, None), (True, 3)])
-def test_attention_with_dropout_equals_the_readable_one(agree, causal, window, hidden_row):
+def test_attention_with_dropout_equals_the_readable_one(assert_agree, causal, window, hidden_row):
     q = torch.randn(2, 6, 9, 8).double()
     k, v = torch.randn(2, 2, 3, 9, 8).double()
     mask = torch.ones(2, 1, 1, 9, dtype=torch.bool)
@@ -46,7 +46,7 @@ def test_attention_with_dropout_equals_the_readable_one(agree, causal, window, h
 
         return run
 
-    agree(seeded(FusedAttention), seeded(HeadsAttention), [q, k, v], atol=1e-13)
+    assert_agree(seeded(FusedAttention), seeded(HeadsAttention), [q, k, v], atol=1e-13)
 
 
 @settings(max_examples=60, deadline=None)

@@ -13,35 +13,39 @@ def formula(x, y, z):
     return torch.tanh(x * y).exp() / (1 + z.square())
 
 
-def test_numbers_and_gradients_are_the_formulas(agree):
+def test_numbers_and_gradients_are_the_formulas(assert_agree):
     inputs = [torch.randn(3, 4) for _ in range(3)]
-    agree(lambda *xs: recomputed(formula, *xs), formula, inputs, atol=0, rtol=0)
+    assert_agree(lambda *xs: recomputed(formula, *xs), formula, inputs, atol=0, rtol=0)
 
 
-def test_the_product_after_the_formula_too(agree):
+def test_the_product_after_the_formula_too(assert_agree):
     inputs = [torch.randn(5, 4), *(torch.randn(2, 3, 4) for _ in range(3))]
 
     def plain(weight, *xs):
         return formula(*xs) @ weight.T
 
-    agree(lambda w, *xs: recomputed_linear(formula, w, *xs), plain, inputs, atol=1e-6, rtol=1e-5)
+    assert_agree(
+        lambda w, *xs: recomputed_linear(formula, w, *xs), plain, inputs, atol=1e-6, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("block_numbers", [1, 4, 12, 20, 1000])
 @pytest.mark.parametrize("lead", [(), (1,), (7,), (2, 3), (0,)])
-def test_blocks_of_rows_change_nothing(agree, monkeypatch, block_numbers, lead):
+def test_blocks_of_rows_change_nothing(assert_agree, monkeypatch, block_numbers, lead):
     monkeypatch.setattr(recompute, "_BLOCK_NUMBERS", block_numbers)
     inputs = [torch.randn(5, 4), *(torch.randn(*lead, 4) for _ in range(3))]
 
     def plain(weight, *xs):
         return formula(*xs) @ weight.T
 
-    agree(lambda w, *xs: recomputed_linear(formula, w, *xs), plain, inputs, atol=1e-6, rtol=1e-5)
+    assert_agree(
+        lambda w, *xs: recomputed_linear(formula, w, *xs), plain, inputs, atol=1e-6, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("block_numbers", [1, 12, 1000])
 @pytest.mark.parametrize("lead", [(), (7,), (2, 3), (0,)])
-def test_silu_gates_own_gradient_is_autograds(agree, monkeypatch, block_numbers, lead):
+def test_silu_gates_own_gradient_is_autograds(assert_agree, monkeypatch, block_numbers, lead):
     monkeypatch.setattr(recompute, "_BLOCK_NUMBERS", block_numbers)
     inputs = [torch.randn(5, 4, dtype=torch.float64), *torch.randn(2, *lead, 4).double()]
 
@@ -51,8 +55,8 @@ def test_silu_gates_own_gradient_is_autograds(agree, monkeypatch, block_numbers,
     def ours(weight, *xs):
         return recomputed_linear(silu_gate, weight, *xs, steps=_SILU_GATE)
 
-    agree(ours, plain, inputs, atol=1e-14, rtol=1e-12)
-    agree(ours, plain, [x.float() for x in inputs], atol=1e-6, rtol=1e-5)
+    assert_agree(ours, plain, inputs, atol=1e-14, rtol=1e-12)
+    assert_agree(ours, plain, [x.float() for x in inputs], atol=1e-6, rtol=1e-5)
 
 
 def test_silu_gate_of_a_frozen_input_or_of_mixed_types():
@@ -67,14 +71,14 @@ def test_silu_gate_of_a_frozen_input_or_of_mixed_types():
 
 
 @pytest.mark.parametrize("lead", [(), (7,), (2, 3), (0,)])
-def test_rms_norms_own_gradient_is_autograds(agree, lead):
+def test_rms_norms_own_gradient_is_autograds(assert_agree, lead):
     x, gain = torch.randn(*lead, 6, dtype=torch.float64), torch.randn(6, dtype=torch.float64)
     plain, fast = RMSNorm(6, dtype=torch.float64), accelerate(RMSNorm(6, dtype=torch.float64))
 
     def with_gain(layer):
         return lambda x, gain: torch.func.functional_call(layer, {"weight": gain}, x)
 
-    agree(with_gain(fast), with_gain(plain), [x, gain], atol=1e-14, rtol=1e-12)
+    assert_agree(with_gain(fast), with_gain(plain), [x, gain], atol=1e-14, rtol=1e-12)
 
 
 def test_gradients_written_by_hand_can_be_asked_for_twice():

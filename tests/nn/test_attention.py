@@ -52,11 +52,11 @@ def test_attention_equals_the_formula(leading, queries, keys, d_k, d_v, masked_s
     torch.testing.assert_close(result.double(), formula(q, k, v, mask), atol=1e-5, rtol=1e-5)
 
 
-def test_attention_gradients_equal_the_formula(agree):
+def test_attention_gradients_equal_the_formula(assert_agree):
     mask = torch.rand(2, 1, 4, 6) > 0.4
     mask[..., 0] = True
     inputs = [torch.randn(2, 3, 4, 8), torch.randn(2, 3, 6, 8), torch.randn(2, 3, 6, 5)]
-    agree(
+    assert_agree(
         lambda q, k, v: scaled_dot_product_attention(q, k, v, mask),
         lambda q, k, v: formula(q, k, v, mask),
         inputs,
@@ -143,22 +143,22 @@ def torch_twin(ours: MultiHeadAttention, d_model: int) -> torch.nn.MultiheadAtte
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("heads", [1, 3])
-def test_cross_attention_equals_torch(agree, bias, heads):
+def test_cross_attention_equals_torch(assert_agree, bias, heads):
     ours = MultiHeadAttention(12, heads, bias=bias)
     theirs = torch_twin(ours, 12)
     real = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
     mask = padding_mask(real, 0)
-    agree(
+    assert_agree(
         lambda q, k, v: ours(q, k, v, mask),
         lambda q, k, v: theirs(q, k, v, key_padding_mask=real == 0)[0],
         [torch.randn(2, 4, 12), torch.randn(2, 5, 12), torch.randn(2, 5, 12)],
     )
 
 
-def test_causal_self_attention_equals_torch(agree):
+def test_causal_self_attention_equals_torch(assert_agree):
     ours = MultiHeadSelfAttention(12, 4)
     theirs = torch_twin(ours, 12)
-    agree(
+    assert_agree(
         ours,
         lambda x: theirs(x, x, x, attn_mask=~look_ahead_mask(6))[0],
         [torch.randn(3, 6, 12)],

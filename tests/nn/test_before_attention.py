@@ -87,7 +87,7 @@ def test_learned_width_fits_better_than_width_one():
     assert errors[-1] < 0.7 * errors[0]
 
 
-def test_gru_cell_equals_torch(agree):
+def test_gru_cell_equals_torch(assert_agree):
     ours, theirs = GRUCell(5, 7), torch.nn.GRUCell(5, 7)
     with torch.no_grad():
         for mine, other in [
@@ -97,7 +97,7 @@ def test_gru_cell_equals_torch(agree):
             (ours.hidden_proj.bias, theirs.bias_hh),
         ]:
             mine.copy_(other)
-    agree(ours, theirs, [torch.randn(3, 5), torch.randn(3, 7)])
+    assert_agree(ours, theirs, [torch.randn(3, 5), torch.randn(3, 7)])
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -12,10 +12,10 @@ leading_shapes = st.lists(st.integers(1, 4), max_size=3).map(tuple)
 
 @settings(max_examples=25, deadline=None)
 @given(leading_shapes, st.integers(1, 9), st.integers(1, 9), st.booleans())
-def test_linear_equals_torch(agree, leading, d_in, d_out, bias):
+def test_linear_equals_torch(assert_agree, leading, d_in, d_out, bias):
     ours, theirs = Linear(d_in, d_out, bias=bias), torch.nn.Linear(d_in, d_out, bias=bias)
     theirs.load_state_dict(ours.state_dict())
-    agree(ours, theirs, [torch.randn(*leading, d_in)])
+    assert_agree(ours, theirs, [torch.randn(*leading, d_in)])
 
 
 def test_linear_gradients_of_its_weights_equal_torch():

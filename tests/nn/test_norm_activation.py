@@ -39,12 +39,12 @@ def test_rms_norm_equals_the_formula_in_float64(leading, size, scale):
     ("ours", "theirs"), [(RMSNorm, torch.nn.RMSNorm), (LayerNorm, torch.nn.LayerNorm)]
 )
 @pytest.mark.parametrize("leading", [(), (3,), (2, 3, 4)])
-def test_norms_and_gradients_equal_torch(agree, ours, theirs, leading):
+def test_norms_and_gradients_equal_torch(assert_agree, ours, theirs, leading):
     mine, other = ours(16), theirs(16, eps=1e-5)
     for parameter in mine.parameters():
         torch.nn.init.normal_(parameter)
     other.load_state_dict(mine.state_dict())
-    agree(mine, other, [torch.randn(*leading, 16) * 3 + 1])
+    assert_agree(mine, other, [torch.randn(*leading, 16) * 3 + 1])
 
 
 @pytest.mark.parametrize("norm", [RMSNorm, LayerNorm])
@@ -82,9 +82,9 @@ TORCH_ACTIVATIONS = {
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activations_and_gradients_equal_torch(agree, name):
+def test_activations_and_gradients_equal_torch(assert_agree, name):
     x = torch.cat([torch.linspace(-12, 12, 401), torch.tensor([0.0, 1e4, -1e4, 1e-8])])
-    agree(ACTIVATIONS[name], TORCH_ACTIVATIONS[name], [x.view(5, 81)], atol=2e-6)
+    assert_agree(ACTIVATIONS[name], TORCH_ACTIVATIONS[name], [x.view(5, 81)], atol=2e-6)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -104,8 +104,8 @@ def test_softmax_equals_torch_at_any_scale(leading, size, scale, data):
     torch.testing.assert_close(softmax(x, dim), torch.softmax(x.double(), dim).float())
 
 
-def test_softmax_gradients_equal_torch(agree):
-    agree(lambda x: softmax(x, 1), lambda x: torch.softmax(x, 1), [torch.randn(3, 7, 2)])
+def test_softmax_gradients_equal_torch(assert_agree):
+    assert_agree(lambda x: softmax(x, 1), lambda x: torch.softmax(x, 1), [torch.randn(3, 7, 2)])
 
 
 def test_softmax_of_non_finite_numbers_equals_torch():
@@ -122,7 +122,7 @@ def test_softmax_works_in_float32_inside(dtype):
     torch.testing.assert_close(result.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-7)
 
 
-def test_swiglu_equals_the_formula_in_float64(agree):
+def test_swiglu_equals_the_formula_in_float64(assert_agree):
     layer = SwiGLU(12, 20).double()
 
     def formula(x):
@@ -130,12 +130,12 @@ def test_swiglu_equals_the_formula_in_float64(agree):
             functional.silu(x @ layer.w1.weight.T) * (x @ layer.w3.weight.T)
         ) @ layer.w2.weight.T
 
-    agree(layer, formula, [torch.randn(2, 3, 5, 12, dtype=torch.float64)], atol=1e-12)
+    assert_agree(layer, formula, [torch.randn(2, 3, 5, 12, dtype=torch.float64)], atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize("bias", [False, True])
-def test_feed_forward_equals_torch(agree, name, bias):
+def test_feed_forward_equals_torch(assert_agree, name, bias):
     layer = FeedForward(12, activation=name, bias=bias)
 
     def torch_layer(x):
@@ -143,7 +143,7 @@ def test_feed_forward_equals_torch(agree, name, bias):
         return functional.linear(hidden, layer.w2.weight, layer.w2.bias)
 
     assert layer.w1.weight.shape == (48, 12)
-    agree(layer, torch_layer, [torch.randn(2, 5, 12)])
+    assert_agree(layer, torch_layer, [torch.randn(2, 5, 12)])
 
 
 def test_default_width_of_the_feed_forward():

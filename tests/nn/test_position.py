@@ -56,10 +56,10 @@ def test_rope_scores_depend_on_distance_alone():
     torch.testing.assert_close(scores[0], scores[2], atol=1e-5, rtol=0)
 
 
-def test_rope_gradients_turn_back(agree):
+def test_rope_gradients_turn_back(assert_agree):
     rope = RotaryPositionalEmbedding(100.0, 6, 20)
     positions = torch.arange(5) + 3
-    agree(
+    assert_agree(
         lambda x: rope(x, positions),
         lambda x: rotate_by_matrices(x, positions, 100.0),
         [torch.randn(2, 5, 6)],

@@ -141,6 +141,8 @@ def _draft(cls: type[T], tree: DictConfig, where: str, prefix: str = "") -> T:
             value = _draft(hint, tree[field.name], where, prefix=f"{key}.")
         else:
             value = _resolve(tree, field.name, f"{key}: expected {type_name(hint)}", where)
+            if "dict" not in type_name(hint):
+                _refuse_keys_in_list(value, f"{key}: expected {type_name(hint)}", where)
         object.__setattr__(draft, field.name, value)
     return draft
 
@@ -149,13 +151,14 @@ def _resolve(tree: DictConfig, name: str, expected: str, where: str) -> object:
     """The value as plain Python, with interpolations filled in."""
     try:
         value = tree[name]
-        plain = OmegaConf.to_object(value) if OmegaConf.is_config(value) else value
+        return OmegaConf.to_object(value) if OmegaConf.is_config(value) else value
     except OmegaConfBaseException as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"{expected}, but {reason}", where=where) from None
-    # OmegaConf takes keys for an entry of a list, whatever its type.
-    entries = plain if isinstance(plain, list | tuple) and "dict" not in expected else ()
-    for entry in entries:
+
+
+def _refuse_keys_in_list(value: object, expected: str, where: str) -> None:
+    """OmegaConf takes a mapping as an entry of a list, whatever the type of its entries."""
+    for entry in value if isinstance(value, list | tuple) else ():
         if isinstance(entry, dict):
             raise ConfigError(f"{expected}, got {entry!r:.100} in it", where=where)
-    return plain

@@ -108,12 +108,10 @@ def train_tokenizer(
     needs_store = max_memory is not None or elsewhere is not None
     key = _key_of_counts(deciding_facts(inputs, pattern, special_tokens))
     with _count_store(work_dir, needs_store, key) as store:
-        counter: Counting
         if elsewhere is not None and store is not None:
             counter = elsewhere(chunker, pattern, store)
         else:
-            most_memory = None if max_memory is None else max_memory // 8
-            counter = FileCounter(chunker, pattern, workers, store, most_memory)
+            counter = _local_counter(chunker, pattern, workers, store, max_memory)
         with (
             _timed(seconds, "counting"),
             progress("counting words", total=inputs.size, unit="MB", scale=1e6) as bar,
@@ -174,6 +172,14 @@ def _key_of_counts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """What decides the counts: neither the size nor the order of the special tokens."""
     key = {name: value for name, value in facts.items() if name != "vocab_size"}
     return {**key, "special_tokens": sorted(facts["special_tokens"])}
+
+
+def _local_counter(
+    chunker: Chunker, pattern: str, workers: int, store: CountStore | None, max_memory: int | None
+) -> Counting:
+    """Counts on this machine, with an eighth of the memory allowed."""
+    most_memory = None if max_memory is None else max_memory // 8
+    return FileCounter(chunker, pattern, workers, store, most_memory)
 
 
 def _counts(counter: Counting, store: CountStore | None) -> tuple[Partitions, WordTotals]:
