@@ -35,15 +35,14 @@ def linear(t: int, steps: int, warmup: int, decay: int) -> float:
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 50, 101, 1000])
 def test_every_factor_is_its_formula(steps: int) -> None:
-    """Step 0 takes t = 1: a first step at rate zero would be none."""
+    """Step 0 takes t = 1, and the end is after the last step: at rate zero nothing is learned."""
     warmup, decay = round(0.1 * steps), round(0.4 * steps)
     formulas: dict[str, Callable[[int], float]] = {
-        "cosine": lambda t: cosine(t, steps, warmup, 0.25),
+        "cosine": lambda t: cosine(t, steps + 1, warmup, 0.25),
+        "linear": lambda t: linear(t, steps + 1, warmup, decay + 1),
         "inverse-square-root": lambda t: 64**-0.5 * min(t**-0.5, t * max(warmup, 1) ** -1.5),
         "constant": lambda t: 1.0,
     }
-    if decay:
-        formulas["linear"] = lambda t: linear(t, steps, warmup, decay)
     for name, formula in formulas.items():
         schedule = ScheduleConfig(name=name, warmup=0.1, floor=0.25, decay=0.4)  # type: ignore[arg-type]
         for step in range(steps):
@@ -54,12 +53,18 @@ def test_every_factor_is_its_formula(steps: int) -> None:
 def test_edges() -> None:
     """First step, end of warmup, the step after it, the beginning of the fall, the last step."""
     falling = ScheduleConfig(name="linear", warmup=0.1, decay=0.5)
-    at = [falling.factor(step, 100, 64) for step in (0, 8, 9, 10, 48, 49, 50, 98, 99)]
-    assert at == pytest.approx([0.1, 0.9, 1, 1, 1, 1, 0.98, 0.02, 0])
+    at = [falling.factor(step, 99, 64) for step in (0, 8, 9, 10, 48, 49, 50, 97, 98)]
+    assert at == pytest.approx([0.1, 0.9, 1, 1, 1, 0.98, 0.96, 0.04, 0.02], abs=1e-3)
     half = ScheduleConfig(name="cosine", warmup=0.1, floor=0.2)
-    at = [half.factor(step, 100, 64) for step in (0, 8, 9, 54, 99)]
-    assert at == pytest.approx([0.1, 0.9, 1, 0.6, 0.2])
-    assert half.factor(0, 1, 64) == 0.2  # the only step is the last one
+    at = [half.factor(step, 99, 64) for step in (0, 8, 9, 54, 98)]
+    assert at == pytest.approx([0.1, 0.9, 1, 0.6, 0.2 + 0.8 * math.sin(math.pi / 180) ** 2])
+
+
+@pytest.mark.parametrize("name", ["cosine", "linear", "inverse-square-root", "constant"])
+def test_a_single_step_learns(name: str) -> None:
+    """`--steps 1` with the defaults: at half of its warm-up or decay, or at the peak."""
+    factor = ScheduleConfig(name=name, floor=0.0).factor(0, 1, 1)  # type: ignore[arg-type]
+    assert 0.5 <= factor <= 1
 
 
 @st.composite
@@ -76,14 +81,14 @@ def schedules(draw: st.DrawFn) -> ScheduleConfig:
 @given(schedule=schedules(), steps=st.integers(1, 300))
 def test_factors_rise_then_fall_within_0_and_1(schedule: ScheduleConfig, steps: int) -> None:
     factors = [schedule.factor(step, steps, 64) for step in range(steps)]
-    assert all(0 <= factor <= 1 for factor in factors)
+    assert all(0 < factor <= 1 for factor in factors)
     top = factors.index(max(factors))
     assert factors[: top + 1] == sorted(factors[: top + 1])
     assert factors[top:] == sorted(factors[top:], reverse=True)
-    if schedule.name == "cosine":
-        assert factors[-1] == pytest.approx(schedule.floor)
-    if schedule.name == "linear" and round(schedule.decay * steps) > 0:
-        assert factors[-1] == 0
+    # One step later, where there is none, the end of the decay is reached.
+    if schedule.name in ("cosine", "linear"):
+        end = schedule.floor if schedule.name == "cosine" else 0.0
+        assert schedule.factor(steps, steps, 64) == end
 
 
 @pytest.mark.parametrize(

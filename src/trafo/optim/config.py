@@ -35,7 +35,8 @@ class ScheduleConfig:
     warmup: float = 0.02
     """warm-up steps, as a fraction of all steps: linear, from zero to the peak learning rate"""
     floor: float = 0.1
-    """final learning rate of the cosine decay, as a fraction of the peak; linear ends at zero"""
+    """where the cosine decay ends, one step after the last, as a fraction of the peak; linear ends
+    there at zero"""
     decay: float = 0.5
     """decay steps of linear, as a fraction of all steps"""
 
@@ -50,14 +51,17 @@ class ScheduleConfig:
         )
 
     def factor(self, step: int, steps: int, d_model: int) -> float:
-        """The factor of step 0, 1, ... `steps` - 1; the last one is the floor."""
-        t = step + 1  # a first step at rate zero would do nothing
+        """The factor of step 0, 1, ... `steps` - 1; never zero, so that every step learns.
+
+        The warm-up begins one step before the first, and the decay ends one step after the last.
+        """
+        t, end = step + 1, steps + 1
         warmup = round(self.warmup * steps)
         if self.name == "cosine":
-            return warmup_cosine(t, 1.0, self.floor, warmup, steps)
+            return warmup_cosine(t, 1.0, self.floor, warmup, end)
         if self.name == "linear":
             decay = min(round(self.decay * steps), steps - warmup)
-            return warmup_stable_decay(t, 1.0, warmup, decay, steps)
+            return warmup_stable_decay(t, 1.0, warmup, decay + 1, end)
         if self.name == "inverse-square-root":
             return inverse_square_root(t, d_model, max(warmup, 1))
         return constant(t, 1.0)
