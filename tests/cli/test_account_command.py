@@ -32,6 +32,16 @@ def test_the_known_answers_of_gpt2_xls_shape(capsys):
     assert result["flops"]["backward"] == 2 * result["flops"]["forward"]
 
 
+def test_a_short_time_is_not_zero(capsys):
+    """A token of gpt2 at 312 TFLOP/s: FLOPs divided by FLOP/s, in a unit that shows it."""
+    line = "gpt2 --phase decode --length 1 --peak-flops 312e12"
+    seconds = answers(line, capsys)["flops"]["forward"] / 312e12
+    _, out, _ = run(line, capsys)
+    assert re.search(rf"one step +{seconds * 1e9:.0f} ns", out), out
+    _, out, _ = run("gpt2 --phase decode --length 1 --peak-flops 1e6", capsys)
+    assert re.search(r"speed +[\dm ]+s per token", out), out
+
+
 def test_the_json_adds_up(capsys):
     result = answers("encoder-decoder --source-length 20 --length 30", capsys)
     parts = result["parts"]

@@ -21,8 +21,8 @@ _BYTES_PER_UNIT = {letter: 1000**power for letter, power in _DECIMAL.items()} | 
 _NUMBER = r"\d+(?:\.\d*)?(?:e[+-]?\d+)?"
 _SIZE = re.compile(rf"({_NUMBER})\s*([kmgtp]?i?)b?", re.IGNORECASE)
 
-_SECONDS_PER_UNIT = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION_PART = re.compile(r"(\d+(?:\.\d*)?)\s*(ms|s|m|h|d)\s*")
+_SECONDS_PER_UNIT = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION_PART = re.compile(rf"(\d+(?:\.\d*)?)\s*({'|'.join(_SECONDS_PER_UNIT)})\s*")
 
 
 def parse_size(size: str | int | float) -> int:
@@ -66,9 +66,12 @@ def _short(value: object) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """`350 ms`, `4.2 s`, `3m 05s`, `1h 02m`, `2d 03h`."""
+    """`31 us`, `4.2 ms`, `350 ms`, `4.2 s`, `3m 05s`, `1h 02m`, `2d 03h`; only 0 is `0 ms`."""
     if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
+        in_time = (unit for unit in ("ms", "us") if seconds >= 0.9995 * _SECONDS_PER_UNIT[unit])
+        unit = next(in_time, "ns" if seconds > 0 else "ms")
+        value = seconds / _SECONDS_PER_UNIT[unit]
+        return f"{value:.{int(0 < value < 9.95)}f} {unit}"
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

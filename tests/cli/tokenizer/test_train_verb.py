@@ -27,7 +27,7 @@ def test_train_gives_the_merges_of_the_reference(trained, reference):
 
 def test_train_says_how_it_went(text, tmp_path, printed, content, reference_ids):
     shown = printed(*train_line(text, tmp_path / "tok")[1:])
-    for words in ("counting", "merging", "MB/s", "merges/s", "peak memory", "bytes per token"):
+    for words in ("counting", "merging", "B/s", "merges/s", "peak memory", "bytes per token"):
         assert words in shown
     words = [word for piece in content.split(END) for word in split_words(piece)]
     assert re.search(rf"distinct words +{len(set(words))} +of {len(words)} words", shown)

@@ -16,7 +16,7 @@ from rich.text import Text
 from trafo.account import Workload, account, largest_batch, memory, speed, update
 from trafo.errors import require_at_least
 from trafo.models import ModelConfig, model_name
-from trafo.runtime.sizes import format_duration, format_flops, format_size, parse_size
+from trafo.runtime.sizes import format_duration, format_flops, format_rate, format_size, parse_size
 from trafo.runtime.tables import dim, percent, plain_table
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _time_rows(numbers: Numbers, ask: Options) -> Iterator[tuple[str, str, str]]
     time = numbers["speed"]
     at = f"at {100 * ask.utilisation:g} % of {format_flops(ask.peak_flops)}/s"
     yield "one step", format_duration(time["seconds_per_step"]), at
-    yield "speed", f"{time['tokens_per_second']:,.0f}", "tokens/s"
+    yield "speed", format_rate(time["tokens_per_second"], "tokens"), ""
     if ask.steps > 1:
         days, total = time["total_seconds"] / 86_400, format_duration(time["total_seconds"])
         yield f"{ask.steps:,} steps", f"{days:,.0f} days" if days > 100 else total, ""

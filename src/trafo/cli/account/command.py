@@ -14,7 +14,7 @@ from trafo.config import parse_flags
 from trafo.errors import require
 from trafo.runtime.console import say, show, show_json
 from trafo.runtime.progress import progress
-from trafo.runtime.sizes import format_size
+from trafo.runtime.sizes import format_duration, format_size
 
 if TYPE_CHECKING:
     from trafo.account import Workload
@@ -158,7 +158,7 @@ def _run_complexity(options: ComplexityOptions) -> None:
         table = plain_table("lrrrrr", ["layer", "theory", "expected", "measured", *ends])
         for each in growths:
             powers = f"n^{each.expected:.0f}", f"n^{each.exponent:.2f}"
-            times = (f"{1000 * each.seconds[i]:.2f} ms" for i in (0, -1))
+            times = (format_duration(each.seconds[i]) for i in (0, -1))
             table.add_row(each.layer, each.theory, *powers, *times)
         show(table)
     if options.picture is not None:

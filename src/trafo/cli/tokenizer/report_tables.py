@@ -52,7 +52,7 @@ def _summary(report: Report) -> Table:
     table.add_row("bytes per token", f"{total.bytes_per_token:.2f}")
     table.add_row("characters per token", f"{total.characters_per_token:.2f}")
     table.add_row("tokens per word", f"{total.tokens_per_word:.2f}")
-    table.add_row("encoded at", f"{report.bytes_per_second / 1e6:.0f} MB/s", dim("on one core"))
+    table.add_row("encoded at", f"{format_size(report.bytes_per_second)}/s", dim("on one core"))
     return table
 
 

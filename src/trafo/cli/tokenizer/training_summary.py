@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trafo.cli.tokenizer.report_tables import clipped
-from trafo.runtime.sizes import format_duration, format_size
+from trafo.runtime.sizes import format_duration, format_rate, format_size
 from trafo.runtime.tables import dim, plain_table
 from trafo.tokenizer.kernels.arrays import NUM_BYTES
 from trafo.tokenizer.reading.inputs import Inputs
@@ -46,9 +46,9 @@ def training_summary(
 
 def _rate(training: Training, phase: str, seconds: float) -> str:
     if phase == "counting":
-        return f"{training.num_bytes / 1e6 / seconds:,.0f} MB/s"
+        return f"{format_size(training.num_bytes / seconds)}/s"
     if phase == "merging":
-        return f"{len(training.spec.merges) / seconds:,.0f} merges/s"
+        return format_rate(len(training.spec.merges) / seconds, "merges")
     return ""
 
 
