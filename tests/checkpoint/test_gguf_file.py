@@ -37,7 +37,10 @@ MODELS = {
     "llama-own-head": lambda: lm(head_size=12),
     "llama-linear": lambda: lm(rope_scaling="linear", rope_factor=2.5),
     "llama-3.1": lambda: lm(rope_scaling="llama3", rope_factor=4.0, rope_original_context=16),
-    "qwen2": lambda: shake(lm(qkv_bias=True)),
+    "llama-3.1-own": lambda: lm(
+        rope_scaling="llama3", rope_factor=2.7, rope_low=1.5, rope_high=3.0
+    ),
+    "llama-biases": lambda: shake(lm(qkv_bias=True)),
     "qwen3": lambda: shake(lm(qk_norm=True, head_size=12, norm_eps=1e-3)),
     "gpt2": small_gpt2,
     "gpt2-untied": lambda: small_gpt2(tied_head=False),
@@ -228,7 +231,9 @@ def rewritten(path, out, change=None, extra=None, drop=()):
         kind = gguf.GGUFValueType.STRING if isinstance(value, str) else field.types[0]
         writer.add_key_value(key, value, kind, sub_type=sub_type)
     for key, value in change.items():
-        writer.add_key_value(key, value, gguf.GGUFValueType.get_type(value))
+        kind = gguf.GGUFValueType.get_type(value)  # llama.cpp wants its whole numbers unsigned
+        unsigned = gguf.GGUFValueType.UINT32
+        writer.add_key_value(key, value, unsigned if kind == gguf.GGUFValueType.INT32 else kind)
     for tensor in reader.tensors:
         if tensor.name not in drop:
             writer.add_tensor(tensor.name, tensor.data)
@@ -289,6 +294,23 @@ def test_a_rotary_scaling_of_its_own_is_refused(tmp_path):
     path = rewritten(tmp_path / "plain.gguf", tmp_path / "model.gguf", extra=extra)
     with pytest.raises(FormatError, match=r"rope_freqs.weight holds a rotary scaling of its own"):
         load_gguf(path)
+    save_gguf(MODELS["llama-3.1"](), tmp_path / "scaled.gguf")
+    change = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 2.0}  # as well
+    path = rewritten(tmp_path / "scaled.gguf", tmp_path / "twice.gguf", change)
+    with pytest.raises(FormatError, match=r"rope_freqs.weight holds a rotary scaling of its own"):
+        load_gguf(path)
+
+
+def test_biases_on_the_output_are_read_if_they_are_zero(tmp_path):
+    """As llama.cpp writes them for a Hugging Face folder of ours."""
+    save_gguf(MODELS["llama-biases"](), tmp_path / "plain.gguf")
+    extra = {f"blk.{i}.attn_output.bias": np.zeros(32, np.float32) for i in range(2)}
+    path = rewritten(tmp_path / "plain.gguf", tmp_path / "model.gguf", extra=extra)
+    assert load_gguf(path).config.qkv_bias
+    extra["blk.1.attn_output.bias"][3] = 0.1
+    path = rewritten(tmp_path / "plain.gguf", tmp_path / "other.gguf", extra=extra)
+    with pytest.raises(FormatError, match="biases on the output of attention"):
+        load_gguf(path)
 
 
 def test_llama_3_1_scaling_by_its_own_description(tmp_path):
@@ -310,13 +332,6 @@ def test_llama_3_1_scaling_by_its_own_description(tmp_path):
     assert ((between > 1) & (between < 8)).all()
     assert between.size
     assert load_gguf(tmp_path / "model.gguf").config == model.config
-
-
-def test_the_window_of_a_file_is_obeyed(tmp_path):
-    save_gguf(lm(), tmp_path / "plain.gguf")
-    change = {"llama.attention.sliding_window": 5}
-    path = rewritten(tmp_path / "plain.gguf", tmp_path / "model.gguf", change)
-    assert load_gguf(path).config.window == 5
 
 
 def test_tensors_that_we_do_not_know_are_refused(tmp_path):

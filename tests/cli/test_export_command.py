@@ -11,13 +11,15 @@ from trafo.cli.main import main
 from trafo.models import TransformerLM
 from trafo.tokenizer import Tokenizer
 
+VOCAB = {**{i: bytes([i]) for i in range(256)}, 256: b" t"}
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("run") / "model"
-    tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
-    save_hugging_face(TransformerLM(257, 32, 16, 2, 2), path, tokenizer=tokenizer)
+    tokenizer = Tokenizer(VOCAB, [(b" ", b"t")], ["<|endoftext|>"])
+    save_hugging_face(TransformerLM(258, 32, 16, 2, 2), path, tokenizer=tokenizer)
     return path
 
 

@@ -60,7 +60,8 @@ def run(options: Options) -> None:
     )
     show(f"written   {options.out} ({parity.format}), from {bundle.source}")
     show(
-        f"compared  on {parity.tokens_compared} tokens: logits differ by at most "
-        f"{parity.largest_logit_difference:.2g} (largest logit {parity.largest_logit:.3g}), "
+        f"compared  as trafo reads it, on {parity.tokens_compared} tokens: logits differ by "
+        f"at most {parity.largest_logit_difference:.2g} "
+        f"(largest logit {parity.largest_logit:.3g}), "
         f"{100 * parity.same_most_likely_token:.1f} % of the most likely tokens are the same"
     )

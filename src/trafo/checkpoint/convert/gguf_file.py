@@ -14,6 +14,7 @@ from trafo.checkpoint.convert.gguf_tokenizer import write_tokenizer
 from trafo.checkpoint.convert.parity import Parity, save_checked
 from trafo.errors import ConfigError, FormatError
 from trafo.models import GPT2, CausalLM, GPT2Config, TransformerLM, TransformerLMConfig
+from trafo.runtime.console import say
 from trafo.tokenizer.tokenizer import Tokenizer
 
 Dtype = Literal["float32", "float16", "bfloat16"]
@@ -28,6 +29,12 @@ _SIZES = {
     "vocab_size": "vocab_size",
 }
 """our names of the sizes, and theirs below the architecture"""
+_LLAMA3_ROTATION = {
+    "rope_factor": "trafo.rope.factor",
+    "rope_low": "trafo.rope.low_freq_factor",
+    "rope_high": "trafo.rope.high_freq_factor",
+}
+"""the settings of Llama 3.1's scaling, of which llama.cpp has only the result, a tensor"""
 # What else a file may say about its architecture without changing what is computed.
 _HARMLESS = (
     ".rope.scaling.finetuned",
@@ -70,7 +77,7 @@ def load_gguf(path: str | Path) -> CausalLM:
     config = read_gguf_config(file)
     tensors = {name: torch.from_numpy(numbers) for name, numbers in file.tensors().items()}
     try:
-        return from_gguf_state(tensors, config)
+        return from_gguf_state(tensors, config, file.architecture)
     except FormatError as error:
         raise file.refusal(error.what, error.hint) from None
 
@@ -90,6 +97,8 @@ def _write_config(writer: Any, config: TransformerLMConfig | GPT2Config) -> None
     writer.add_value_length(config.d_head)
     if config.rope_scaling == "llama3":
         writer.add_rope_scaling_orig_ctx_len(config.rope_original_context)
+        for field, key in _LLAMA3_ROTATION.items():
+            writer.add_float32(key, getattr(config, field))
     if config.rope_scaling == "linear":
         writer.add_rope_scaling_type(gguf_package().RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(config.rope_factor)
@@ -127,10 +136,11 @@ def _read_config(file: GGUF) -> TransformerLMConfig | GPT2Config:
             "head_size": _read_head_size(file, shape["d_model"], shape["num_heads"]),
             "num_kv_heads": file.integer(f"{kind}.attention.head_count_kv", shape["num_heads"]),
             "norm_eps": file.number(f"{kind}.attention.layer_norm_rms_epsilon", 1e-5),
-            "window": file.integer(f"{kind}.attention.sliding_window", 0) or None,
-            "qkv_bias": kind == "qwen2",
+            "qkv_bias": kind == "qwen2" or "blk.0.attn_q.bias" in shapes,
             "qk_norm": kind == "qwen3",
         }
+    if window := file.get(f"{kind}.attention.sliding_window"):
+        say(f"{file.path.name}: attention.sliding_window {window} is ignored, as in llama.cpp")
     for key in file.unread(f"{kind}."):
         if not key.endswith(_HARMLESS):
             value = str(file.get(key))[:40]
@@ -157,7 +167,9 @@ def _read_rotation(file: GGUF) -> dict[str, Any]:
     has_factor = file.get(f"{kind}.rope.scaling.factor") is not None
     scaling = file.text(f"{kind}.rope.scaling.type", "linear" if has_factor else "none")
     if scaling == "none":
-        return found
+        usual = TransformerLMConfig()
+        numbers = {f: file.number(k, getattr(usual, f)) for f, k in _LLAMA3_ROTATION.items()}
+        return found | numbers
     if scaling != "linear":
         raise file.refusal(f"rotary scaling {scaling!r}", "trafo knows none and linear here")
     factor = file.number(f"{kind}.rope.scaling.factor", 1.0)

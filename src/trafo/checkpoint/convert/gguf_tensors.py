@@ -1,5 +1,7 @@
 """Tensors by the names that llama.cpp knows: `llama`, `qwen2`, `qwen3` for TransformerLM, `gpt2`.
 
+Biases go out as `llama`, which has them beside any head size and rotary scaling; `qwen2` has not.
+
 llama.cpp rotates neighbouring pairs for `llama`, as we do, so the matrices go in as they are; for
 Qwen it rotates (k, k + d/2), as Hugging Face does. `rope_freqs` holds what the frequencies of the
 rotation are divided by, if that is not one number.
@@ -10,7 +12,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from trafo.checkpoint.convert.llama import family_of, fill_renamed, renamed_state, tensor_names
+from trafo.checkpoint.convert.llama import (
+    drop_zero_biases,
+    family_of,
+    fill_renamed,
+    renamed_state,
+    tensor_names,
+)
 from trafo.checkpoint.convert.weights import (
     NameTable,
     expand,
@@ -78,7 +86,11 @@ def architecture_of(config: TransformerLMConfig | GPT2Config) -> str:
     if isinstance(config, GPT2Config):
         return "gpt2"
     require(config.window is None, f"window is {config.window}, which llama.cpp would ignore")
-    return family_of(config)
+    if family_of(config) != "qwen3":
+        return "llama"
+    what = "qk_norm is on with rope_scaling llama3, which no architecture of llama.cpp combines"
+    require(config.rope_scaling != "llama3", what, "export a Hugging Face folder instead")
+    return "qwen3"
 
 
 def to_gguf_state(model: TransformerLM | GPT2) -> dict[str, Tensor]:
@@ -94,7 +106,7 @@ def to_gguf_state(model: TransformerLM | GPT2) -> dict[str, Tensor]:
 
 
 def from_gguf_state(
-    theirs: dict[str, Tensor], config: TransformerLMConfig | GPT2Config
+    theirs: dict[str, Tensor], config: TransformerLMConfig | GPT2Config, architecture: str
 ) -> CausalLM:
     """A model with these tensors, which have llama.cpp's names."""
     require_layers(config.num_layers, theirs)
@@ -107,8 +119,9 @@ def from_gguf_state(
     if ROPE_FREQS in theirs:
         config = _with_divisors(config, theirs[ROPE_FREQS])
         theirs = {name: tensor for name, tensor in theirs.items() if name != ROPE_FREQS}
+    theirs = drop_zero_biases(theirs, ".attn_output.bias")
     require_names(theirs, names.values())
-    return fill_renamed(config, theirs, names, halves=config.qkv_bias or config.qk_norm)
+    return fill_renamed(config, theirs, names, halves=architecture != "llama")
 
 
 def _gpt2_names(config: GPT2Config) -> tuple[dict[str, str], dict[str, str]]:
@@ -126,9 +139,11 @@ def _divisors(config: TransformerLMConfig) -> Tensor:
 
 
 def _with_divisors(config: TransformerLMConfig, divisors: Tensor) -> TransformerLMConfig:
-    """The file holds the result of Llama 3.1's scaling, not its settings: try the usual ones."""
-    factor = divisors.max().item() if divisors.numel() else 0.0
-    if factor > 0:
+    """Others' files hold the result of Llama 3.1's scaling without settings: try the usual ones."""
+    factors = [config.rope_factor, divisors.max().item() if divisors.numel() else 0.0]
+    for factor in factors if config.rope_scaling == "none" else []:
+        if factor <= 0:
+            continue
         scaled = replace(config, rope_scaling="llama3", rope_factor=factor)
         expected = _divisors(scaled)
         if expected.shape == divisors.shape and torch.allclose(expected, divisors, rtol=1e-4):

@@ -11,6 +11,7 @@ from typing import Any
 from trafo.checkpoint.convert.gguf_reader import GGUF
 from trafo.checkpoint.model_tokenizer import Markers, ModelTokenizer, markers_of
 from trafo.errors import ConfigError, TrafoError, require
+from trafo.runtime.console import say
 from trafo.tokenizer.formats.byte_alphabet import from_printable, to_printable
 from trafo.tokenizer.formats.spec import END_OF_TEXT, TokenizerSpec
 from trafo.tokenizer.tokenizer import Tokenizer
@@ -54,6 +55,17 @@ def write_tokenizer(
             f"llama.cpp does not know the split pattern {tokenizer.pattern!r}",
             hint="write the file without a tokenizer",
         )
+    if not tokenizer.merges:
+        what = "the tokenizer has no merges, and llama.cpp loads none without them"
+        raise ConfigError(what, hint="write the file without a tokenizer")
+    if tokenizer.pattern == "gpt4o":
+        say(
+            "llama.cpp will split some texts differently: in its form of the gpt4o pattern, "
+            "combining marks (Hindi, Hebrew, Arabic, Thai, Tibetan) are not part of words, "
+            "and letters outside ASCII have no case"
+        )
+    if tokenizer.spec.whole_words and _SPLITS[tokenizer.pattern] not in _LLAMA3:
+        say("llama.cpp will merge words that are tokens from bytes, not take them whole")
     special, markers = set(tokenizer.special_tokens.values()), markers_of(tokenizer)
     tokens, kinds = [], []
     for i in range(vocab_size):

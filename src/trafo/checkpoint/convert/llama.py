@@ -263,14 +263,18 @@ def from_llama_state(theirs: dict[str, Tensor], config: TransformerLMConfig) -> 
     require_layers(config.num_layers, theirs)
     names = tensor_names(config, _NAMES)
     harmless = ("rotary_emb.inv_freq", *(["lm_head.weight"] * config.tied_head))
-    if config.qkv_bias:
-        output = [tensor for name, tensor in theirs.items() if name.endswith(_OUTPUT_BIAS)]
-        _refuse(any(map(torch.any, output)), "biases on the output of attention")
-        harmless = (*harmless, _OUTPUT_BIAS)
+    theirs = drop_zero_biases(theirs, _OUTPUT_BIAS) if config.qkv_bias else theirs
     require_names(theirs, names.values(), harmless)
     if config.tied_head:
         refuse_second_head(theirs, "model.embed_tokens.weight")
     return fill_renamed(config, theirs, names, halves=True)
+
+
+def drop_zero_biases(theirs: dict[str, Tensor], suffix: str) -> dict[str, Tensor]:
+    """Without the biases on the output of attention, which Llama has and which must be zero."""
+    output = [name for name in theirs if name.endswith(suffix)]
+    _refuse(any(theirs[name].any() for name in output), "biases on the output of attention")
+    return {name: tensor for name, tensor in theirs.items() if name not in output}
 
 
 def fill_renamed(
