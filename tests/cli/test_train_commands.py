@@ -116,6 +116,7 @@ MISTAKES = {
     "nothing held out for a window": (["--data.held-out", "0.001"], "tokens for validation"),
     "heads that do not divide": (["--model.num-heads", "3"], "num_heads"),
     "device that is not there": (["--machine.device", "warp:9"], "machine.device is 'warp:9'"),
+    "device of nothing but shapes": (["--machine.device", "meta"], "choose one of cpu"),
     "keeping no checkpoint": (["--checkpoint.keep", "0"], "checkpoint.keep is 0"),
     "negative rate": (["--optimizer.lr", "-1"], "optimizer.lr"),
     "tokens and a text": (

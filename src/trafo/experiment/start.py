@@ -27,7 +27,7 @@ from trafo.runtime.memory import available_memory
 from trafo.runtime.sizes import format_size
 from trafo.train.config import TrainConfig
 from trafo.train.fit_memory import needed_bytes
-from trafo.train.machine import default_device
+from trafo.train.machine import device_of
 
 _PROGRAM = 400_000_000  # bytes that Python and torch take in every process
 
@@ -52,7 +52,7 @@ def share_machine(
     cores = cores or 1
     configs = [run.config for run in runs]
     if jobs is None:
-        on_cpu = all((c.machine.device or default_device()) == "cpu" for c in configs)
+        on_cpu = all(device_of(c.machine) == "cpu" for c in configs)
         most = max(1, cores // (threads or 1))
         jobs = min(most, len(runs), _that_fit(configs)) if on_cpu else 1
     return Share(jobs, threads or max(1, cores // jobs))

@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from trafo.errors import ConfigError, require
+from trafo.errors import require
 from trafo.fast import accelerate
 from trafo.fast.threads import torch_threads
 from trafo.models import build_model
@@ -16,7 +16,7 @@ from trafo.runtime.threads import ThreadChooser
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks, distribute
 from trafo.train.fit_memory import require_memory
-from trafo.train.machine import default_device
+from trafo.train.machine import device_of
 from trafo.train.step import Training
 from trafo.train.tasks.language import LanguageModelling
 from trafo.train.tasks.task import Task
@@ -25,7 +25,7 @@ from trafo.train.tasks.translation import Translation
 
 def build(config: TrainConfig, ranks: Ranks) -> Training:
     """Prepare the data, make the model and the optimizers."""
-    device = _device(config, ranks)
+    device = torch.device(device_of(config.machine, ranks.local_rank))
     threads = _threads(config, ranks, device)
     if device.type == "cpu" and ranks.world == 1:
         require_memory(config)
@@ -62,20 +62,6 @@ def _check_data(config: TrainConfig) -> None:
     else:
         hint = "choose the architecture encoder-decoder or recurrent"
         require(not config.pairs, f"{name} does not learn from sentence pairs", hint)
-
-
-def _device(config: TrainConfig, ranks: Ranks) -> torch.device:
-    """The device of this rank."""
-    machine = config.machine
-    wanted = machine.device or default_device()
-    try:
-        # Each rank of a machine takes a GPU of its own.
-        device = torch.device(f"cuda:{ranks.local_rank}" if wanted == "cuda" else wanted)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        what = f"machine.device is {wanted!r}: {str(error).splitlines()[0]}"
-        raise ConfigError(what, hint="cpu always works") from None
-    return device
 
 
 def _threads(config: TrainConfig, ranks: Ranks, device: torch.device) -> ThreadChooser:

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from trafo.errors import StorageError
+from trafo.errors import StorageError, require
 from trafo.runtime.atomic import atomic_write
 from trafo.runtime.cache import cache_folder
 from trafo.runtime.json_text import parse_json
@@ -71,7 +71,7 @@ def dtype_of(machine: MachineConfig) -> Precision:
     """Its precision; auto: bfloat16 where products of it are much faster than those of float32."""
     if machine.dtype != "auto":
         return machine.dtype
-    device = machine.device or default_device()
+    device = device_of(machine)
     much_faster = peak_of(device, "bfloat16").flops > _WORTH_IT * peak_of(device).flops
     return "bfloat16" if much_faster else "float32"
 
@@ -87,9 +87,20 @@ def peak_file() -> Path:
     return cache_folder() / "machine.json"
 
 
-def default_device() -> str:
-    """cuda if there is a GPU, else cpu."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
+def device_of(machine: MachineConfig, local_rank: int = 0) -> str:
+    """Its device, refused if this machine has none such; None: cuda if there is a GPU, else cpu.
+
+    Each rank of a machine takes a GPU of its own.
+    """
+    name = machine.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    own = f"cuda:{local_rank}" if name == "cuda" else name
+    devices = ["cpu"]
+    if torch.accelerator.is_available() and (kind := torch.accelerator.current_accelerator()):
+        numbered = [f"{kind.type}:{i}" for i in range(torch.accelerator.device_count())]
+        devices += [kind.type, *numbered]
+    what = f"machine.device is {name!r}, and this machine has no {own!r}"
+    require(own in devices, what, f"choose one of {', '.join(devices)}")
+    return own
 
 
 def _name_of(device: torch.device, dtype: Precision) -> str:

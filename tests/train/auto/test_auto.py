@@ -5,6 +5,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -130,10 +131,26 @@ def test_a_peak_that_cannot_be_kept_is_measured_each_time(
 
 def test_a_gpu_is_the_default_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert machine.default_device() == "cpu"
+    assert machine.device_of(MachineConfig()) == "cpu"
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert machine.default_device() == "cuda"
-    assert MachineConfig().device is None
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: True)
+    monkeypatch.setattr("torch.accelerator.current_accelerator", lambda: torch.device("cuda"))
+    monkeypatch.setattr("torch.accelerator.device_count", lambda: 2)
+    assert machine.device_of(MachineConfig()) == "cuda:0"
+    assert machine.device_of(MachineConfig(), local_rank=1) == "cuda:1"
+    assert machine.device_of(MachineConfig(device="cuda:1")) == "cuda:1"
+    with pytest.raises(ConfigError, match="no 'cuda:2'; choose one of cpu, cuda, cuda:0, cuda:1"):
+        machine.device_of(MachineConfig(), local_rank=2)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "mps", "xpu", "meta", "warp:9"])
+def test_a_device_that_is_not_there_is_refused(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+    config = MachineConfig(device=device, dtype="auto")
+    with pytest.raises(ConfigError, match=r"^machine\.device is '.*'; choose one of cpu$"):
+        machine.dtype_of(config)
 
 
 def test_nothing_to_train_on():

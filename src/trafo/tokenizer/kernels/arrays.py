@@ -1,14 +1,19 @@
 """What kernels and the code around them share: array types, of which numba sees only the dtype and
 the number of dimensions, and the longest token."""
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, TypeVar
 
-Bytes = NDArray[np.uint8]
-Int32s = NDArray[np.int32]
-Int64s = NDArray[np.int64]
-Uint32s = NDArray[np.uint32]
-Uint64s = NDArray[np.uint64]
+import numpy as np
+
+# Not numpy's NDArray, which on some versions is an alias that hides its dtype from workspace.py.
+Scalar = TypeVar("Scalar", bound=np.generic)
+Array = np.ndarray[tuple[Any, ...], np.dtype[Scalar]]
+
+Bytes = Array[np.uint8]
+Int32s = Array[np.int32]
+Int64s = Array[np.int64]
+Uint32s = Array[np.uint32]
+Uint64s = Array[np.uint64]
 
 NUM_BYTES = 256  # values of a byte: the first symbols
 

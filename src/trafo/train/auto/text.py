@@ -23,7 +23,7 @@ from trafo.runtime.sizes import format_duration, format_size, parse_duration
 from trafo.tokenizer import TokenFile, Tokenizer, open_inputs
 from trafo.train.config import MachineConfig, TrainConfig
 from trafo.train.distributed import is_first_process
-from trafo.train.machine import default_device, dtype_of, peak_of
+from trafo.train.machine import device_of, dtype_of, peak_of
 
 SECONDS = 600.0
 """approximate duration of a run without a budget"""
@@ -141,15 +141,14 @@ def peak_in_words(config: TrainConfig) -> str:
     if given := config.machine.peak_flops:
         return f"{given:.3g} FLOP/s"
     dtype = dtype_of(config.machine)
-    peak = peak_of(config.machine.device or default_device(), dtype)
+    peak = peak_of(device_of(config.machine), dtype)
     return f"{peak.flops:.3g} {dtype} FLOP/s, measured {peak.measured}"
 
 
 def peak_flops(config: TrainConfig) -> float:
     """The machine's peak, given or measured."""
     machine = config.machine
-    device = machine.device or default_device()
-    return machine.peak_flops or peak_of(device, dtype_of(machine)).flops
+    return machine.peak_flops or peak_of(device_of(machine), dtype_of(machine)).flops
 
 
 def _flops_per_second(config: TrainConfig) -> float:
