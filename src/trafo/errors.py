@@ -38,6 +38,35 @@ class StorageError(TrafoError, OSError):
     """The disk or folder refused: full, unwritable, missing."""
 
 
+def missing_package(module: str, what: str, where: str | None = None) -> MissingPackageError:
+    """The error for a module that is not installed; `what` says who needs it."""
+    package = module.partition(".")[0]
+    what = f"{what} the package {package}"
+    return MissingPackageError(what, where=where, hint=install_command(package))
+
+
+def install_command(package: str) -> str:
+    """Installs trafo, from where it came, with the extra that lists the package."""
+    import json
+    import re
+    from importlib import metadata
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        trafo = metadata.distribution("trafo")
+    except metadata.PackageNotFoundError:
+        return f"pip install {package}"
+    entry = re.compile(package.replace("_", "[_-]") + r"[^\w-].*extra == .(\w+)", re.IGNORECASE)
+    extras = [found[1] for line in trafo.requires or () if (found := entry.match(line))]
+    if not extras:
+        return f"pip install {package}"
+    origin = json.loads(trafo.read_text("direct_url.json") or "{}")  # absent: from an index
+    source = url2pathname(urlsplit(origin["url"]).path) if origin else "trafo"
+    editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
+    return f"pip install {editable}'{source}[{extras[0]}]'"
+
+
 def require(fits: bool, what: str, hint: str | None = None) -> None:
     """Refuse a wrong setting: `require(p < 1, f"p is {p}", "it must be below 1")`."""
     if not fits:

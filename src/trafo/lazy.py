@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
+from trafo.errors import missing_package
+
 
 def on_first_use(
     package: str, homes: Mapping[str, Iterable[str]], parts: Iterable[str] = ()
@@ -16,10 +18,12 @@ def on_first_use(
     parts = list(parts)
 
     def get(name: str) -> Any:
-        if name in parts:
-            return import_module(f"{package}.{name}")
-        if name not in home_of:
+        if name not in home_of and name not in parts:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(home_of[name]), name)
+        try:
+            module = import_module(home_of.get(name, f"{package}.{name}"))
+        except ModuleNotFoundError as error:
+            raise missing_package(error.name or name, f"{package}.{name} needs") from error
+        return module if name in parts else getattr(module, name)
 
     return get, lambda: [*home_of, *parts]

@@ -15,7 +15,7 @@ from types import ModuleType
 
 import trafo
 from trafo.cli.verbs import VERBS, Group, Table, Verb
-from trafo.errors import ConfigError, TrafoError, did_you_mean
+from trafo.errors import ConfigError, TrafoError, did_you_mean, missing_package
 from trafo.runtime.progress import set_quiet
 
 DONE, BUG, REFUSED, INTERRUPTED, READER_GONE = 0, 1, 2, 130, 141
@@ -134,6 +134,8 @@ def _answer(error: Exception) -> tuple[str, int]:
         return "error: out of memory", REFUSED
     if isinstance(error, RecursionError):
         return "error: a file is nested too deeply", REFUSED
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "trafo").startswith("trafo"):
+        return f"error: {missing_package(error.name or '', 'this command needs')}", REFUSED
     what = f"{type(error).__name__}: {error}"
     return f"error: this is a bug in trafo, --debug shows where: {what}", BUG
 

@@ -10,7 +10,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from trafo.cli.arguments import OptionalInt, OptionalString, Strings, only
-from trafo.errors import InputError, MissingPackageError, require_at_least
+from trafo.errors import InputError, require_at_least
 from trafo.serve.config import ServeConfig
 
 RunPaths = Annotated[
@@ -58,12 +58,9 @@ def run(options: Options) -> None:
         raise InputError(
             "no run is given", hint="`trafo serve runs/latest`; `trafo runs` lists them"
         )
-    try:
-        from trafo.serve.app import App
-        from trafo.serve.models import load_models
-        from trafo.serve.server import Server
-    except ModuleNotFoundError as error:
-        what = f"`trafo serve` needs the package {error.name}"
-        raise MissingPackageError(what, hint="pip install 'trafo[serve]'") from None
+    from trafo.serve.app import App
+    from trafo.serve.models import load_models
+    from trafo.serve.server import Server
+
     config = options.config()
     Server(App(load_models(options.runs, config), config)).run()

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
-from trafo.errors import ConfigError, InputError, MissingPackageError, TrafoError
+from trafo.errors import ConfigError, InputError, TrafoError, missing_package
 from trafo.runtime.console import say
 from trafo.tokenizer.reading.inputs import Inputs
 
@@ -53,12 +52,11 @@ def connected(on: str, num_workers: int | None = None) -> Iterator[None]:
 
 
 def _import_ray() -> Any:
-    if find_spec("ray") is None:
-        raise MissingPackageError(
-            "--on ray needs the package ray", hint="pip install 'trafo[cluster]'"
-        )
-    with own_warnings():
-        import ray
+    try:
+        with own_warnings():
+            import ray
+    except ImportError as error:
+        raise missing_package("ray", "--on ray needs") from error
     return ray
 
 

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from trafo.errors import InputError, MissingPackageError, StorageError, TrafoError
+from trafo.errors import (
+    InputError,
+    MissingPackageError,
+    StorageError,
+    TrafoError,
+    install_command,
+    missing_package,
+)
 from trafo.runtime.atomic import atomic_write
 from trafo.runtime.cache import cache_folder
 from trafo.runtime.progress import progress
@@ -63,9 +70,7 @@ class RemotePath:
         try:
             import fsspec
         except ImportError as error:
-            raise MissingPackageError(
-                "URLs need the package fsspec", where=self.url, hint="pip install 'trafo[cluster]'"
-            ) from error
+            raise missing_package("fsspec", "URLs need", where=self.url) from error
         system, path = fsspec.core.url_to_fs(self.url)
         return system, str(path)
 
@@ -177,7 +182,7 @@ def remote_errors(
         hint = "check the spelling, and that the bucket exists"
         raise kind("no such file or folder", where=str(path), hint=hint) from error
     except ImportError as error:  # fsspec names the package that is missing
-        hint = "s3:// comes with `pip install 'trafo[cluster]'`, gs:// with gcsfs"
+        hint = f"s3:// comes with `{install_command('s3fs')}`, gs:// with gcsfs"
         raise MissingPackageError(str(error), where=str(path), hint=hint) from error
     except Exception as error:
         what = str(error).splitlines()[0] if str(error) else type(error).__name__

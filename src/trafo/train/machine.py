@@ -98,7 +98,7 @@ def device_of(machine: MachineConfig, local_rank: int = 0) -> str:
     if torch.accelerator.is_available() and (kind := torch.accelerator.current_accelerator()):
         numbered = [f"{kind.type}:{i}" for i in range(torch.accelerator.device_count())]
         devices += [kind.type, *numbered]
-    what = f"machine.device is {name!r}, and this machine has no {own!r}"
+    what = f"machine.device is {own if local_rank else name!r}, which this machine does not have"
     require(own in devices, what, f"choose one of {', '.join(devices)}")
     return own
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trafo.errors import MissingPackageError
+from trafo.errors import missing_package
 from trafo.runtime.atomic import atomic_write, storage_errors
 from trafo.runtime.console import say
 from trafo.runtime.json_text import parse_json
@@ -110,9 +110,7 @@ class WeightsAndBiases:
         try:
             import wandb
         except ImportError as error:
-            raise MissingPackageError(
-                "watch.wandb needs the package wandb", hint="pip install wandb, or leave it out"
-            ) from error
+            raise missing_package("wandb", "watch.wandb needs") from error
         self._run = wandb.init(project=project, config=settings)
 
     def add(self, record: Record) -> None:

@@ -139,7 +139,9 @@ def test_a_gpu_is_the_default_where_there_is_one(monkeypatch: pytest.MonkeyPatch
     assert machine.device_of(MachineConfig()) == "cuda:0"
     assert machine.device_of(MachineConfig(), local_rank=1) == "cuda:1"
     assert machine.device_of(MachineConfig(device="cuda:1")) == "cuda:1"
-    with pytest.raises(ConfigError, match="no 'cuda:2'; choose one of cpu, cuda, cuda:0, cuda:1"):
+    with pytest.raises(
+        ConfigError, match=r"'cuda:2', which .* have; choose one of cpu, cuda, cuda:0, cuda:1"
+    ):
         machine.device_of(MachineConfig(), local_rank=2)
 
 
@@ -149,7 +151,9 @@ def test_a_device_that_is_not_there_is_refused(
 ) -> None:
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
     config = MachineConfig(device=device, dtype="auto")
-    with pytest.raises(ConfigError, match=r"^machine\.device is '.*'; choose one of cpu$"):
+    with pytest.raises(
+        ConfigError, match=r"^machine\.device is '.*', which .* have; choose one of cpu$"
+    ):
         machine.dtype_of(config)
 
 

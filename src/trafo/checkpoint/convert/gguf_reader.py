@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trafo.errors import FormatError, MissingPackageError
+from trafo.errors import FormatError, missing_package
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -21,8 +21,7 @@ def gguf_package() -> ModuleType:
     try:
         import gguf
     except ImportError as error:
-        hint = "pip install 'trafo[gguf]'"
-        raise MissingPackageError("GGUF files need the package gguf", hint=hint) from error
+        raise missing_package("gguf", "GGUF files need") from error
     return gguf  # type: ignore[no-any-return]
 
 

@@ -8,7 +8,7 @@ line and may be compressed; Parquet needs the package `pyarrow`.
 import json
 from typing import Any, Literal, NamedTuple
 
-from trafo.errors import InputError, MissingPackageError
+from trafo.errors import InputError, missing_package
 from trafo.runtime.json_text import parse_json
 from trafo.runtime.remote import RemotePath
 from trafo.tokenizer.reading.files import AnyPath, Reads, read_file
@@ -122,11 +122,7 @@ def _open_parquet(path: AnyPath) -> Any:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise MissingPackageError(
-            "reading Parquet needs the package pyarrow",
-            where=str(path),
-            hint="pip install 'trafo[parquet]'",
-        ) from error
+        raise missing_package("pyarrow", "reading Parquet needs", where=str(path)) from error
     try:
         source = path.open() if isinstance(path, RemotePath) else path
         return pyarrow.parquet.ParquetFile(source)
