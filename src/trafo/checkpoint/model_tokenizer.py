@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from trafo.tokenizer.formats.spec import END_OF_TEXT, TokenizerSpec
-from trafo.tokenizer.tokenizer import Tokenizer
+from trafo.tokenizer.reference import split_specials
+from trafo.tokenizer.tokenizer import SpecialPolicy, Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,6 +45,23 @@ class ModelTokenizer(Tokenizer):
         assert isinstance(tokenizer, cls)
         tokenizer.markers = markers or Markers.usual(parts.special_tokens)
         return tokenizer
+
+    def encode(self, text: str, special: SpecialPolicy = "allow") -> list[int]:
+        """The ids of a text; `ignore` is for control tokens: others that are added are text too."""
+        if special != "ignore" or not self._added:
+            return super().encode(text, special)
+        ids: list[int] = []
+        for span in split_specials(text, self._added):
+            if span in self._added:
+                ids.append(self.special_tokens[span])
+            else:
+                ids += super().encode(span, special)
+        return ids
+
+    @cached_property
+    def _added(self) -> list[str]:
+        """The special tokens that are not hidden, which a text may hold."""
+        return [token for token, i in self.special_tokens.items() if i not in self.markers.hidden]
 
     def encode_tensor(self, text: str) -> Tensor:
         """The ids of a text (1, seq) as the model takes them, after the begin token if it has one.

@@ -5,18 +5,26 @@ or the words of a text. BPE never merges across words. The named patterns are th
 cl100k (GPT-4), o200k (GPT-4o) and Llama 3. This module defines them; `kernels/scan.py` runs them
 much faster.
 
+Expressions joined by `(?#then)` split one after the other, each within the words that the one
+before has left, as a sequence of pre-tokenizers does: to a later one, a word is a whole text.
+
 Character classes are those of Unicode 16.0, as in tiktoken and Hugging Face's `tokenizers`,
 whatever version the installed `regex` package has: what 16.0 does not assign has no class.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from functools import cache, lru_cache
+from itertools import accumulate, pairwise
 from typing import Any
 
 import regex
 
 from trafo.errors import InputError, did_you_mean
 from trafo.tokenizer.kernels.unicode_classes import unassigned_ranges
+
+THEN = "(?#then)"
+"""a comment to `regex`; between two expressions that split in turn"""
 
 _NEVER_ASSIGNED = 0xFFFF  # Unicode guarantees it
 
@@ -67,6 +75,8 @@ def pattern_regex(name_or_regex: str) -> str:
     A plain word such as `gpt3` is refused as a misspelt name: as an expression it would match only
     itself.
     """
+    if THEN in name_or_regex:
+        return THEN.join(map(pattern_regex, name_or_regex.split(THEN)))
     if name_or_regex in _REGEX_OF_NAME:
         return _REGEX_OF_NAME[name_or_regex]
     if not name_or_regex or regex.fullmatch(r"[\w-]+", name_or_regex):
@@ -84,6 +94,8 @@ def pattern_regex(name_or_regex: str) -> str:
 
 def pattern_name(name_or_regex: str) -> str:
     """The name of a pattern given by its regular expression, if it has one; else unchanged."""
+    if THEN in name_or_regex:
+        return THEN.join(map(pattern_name, name_or_regex.split(THEN)))
     for name, expression in _REGEX_OF_NAME.items():
         if name_or_regex == expression:
             return name
@@ -91,11 +103,11 @@ def pattern_name(name_or_regex: str) -> str:
 
 
 @lru_cache(maxsize=32)
-def compile_pattern(name_or_regex: str) -> Any:
-    """The compiled expression (a `regex.Pattern`)."""
+def compile_pattern(name_or_regex: str) -> tuple[Any, ...]:
+    """The compiled expression (a `regex.Pattern`), or all of them if they split in turn."""
     expression = pattern_regex(name_or_regex)
     try:
-        return regex.compile(expression)
+        return tuple(map(regex.compile, expression.split(THEN)))
     except regex.error as error:
         raise InputError(
             f"the split pattern is not a regular expression: {error.msg} at position {error.pos}",
@@ -111,20 +123,27 @@ def split_words(text: str, pattern: str = "gpt2") -> list[str]:
     between two matches becomes a word of its own, so that no text is lost. Words are whole matches,
     whatever groups the expression captures.
     """
-    words = []
-    covered = 0
     seen = text if text.isascii() else text.translate(_stand_ins())
-    for match in compile_pattern(pattern).finditer(seen):
+    words = [seen]
+    for expression in compile_pattern(pattern):
+        words = [part for word in words for part in _cut(word, expression)]
+    if seen is text:
+        return words
+    return [text[start:end] for start, end in pairwise(accumulate(map(len, words), initial=0))]
+
+
+def _cut(text: str, expression: Any) -> Iterator[str]:
+    covered = 0
+    for match in expression.finditer(text):
         start, end = match.span()
         if start == end:  # an empty match covers nothing
             continue
         if start > covered:
-            words.append(text[covered:start])
-        words.append(text[start:end])
+            yield text[covered:start]
+        yield text[start:end]
         covered = end
     if covered < len(text):
-        words.append(text[covered:])
-    return words
+        yield text[covered:]
 
 
 class _StandIns(dict[int, int]):

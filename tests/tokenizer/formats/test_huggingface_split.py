@@ -8,7 +8,10 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from trafo.errors import FormatError, InputError
-from trafo.tokenizer.formats.huggingface_split import pattern_of_pre_tokenizer
+from trafo.tokenizer.formats.huggingface_split import (
+    pattern_of_pre_tokenizer,
+    pre_tokenizer_of_pattern,
+)
 from trafo.tokenizer.formats.oniguruma import check_read_alike
 from trafo.tokenizer.patterns import PATTERN_NAMES, compile_pattern, pattern_regex, split_words
 
@@ -76,6 +79,38 @@ def test_digits_may_also_be_a_split(digits: str, text: str) -> None:
     assert split_words(text, pattern) == (words_of_peer(alone, text) if text else [])
 
 
+SEQUENCES = [
+    # DeepSeek V3's and Viking's kind of sequence, and one whose steps see each other's words.
+    [r"\p{N}{1,3}", "[一-龥]+", r"[!-/][A-Za-z]+| ?[\p{P}\p{S}]+[\r\n]*|\s+(?!\S)|\s+"],
+    [r" ?[^(\s|.,!?…)]+", r"\p{N}"],
+    [r"\S+", "a", r"[\s\S](?![\s\S])", pattern_regex("gpt4")],
+]
+
+
+@pytest.mark.parametrize("use_regex", [True, False])
+@pytest.mark.parametrize("expressions", SEQUENCES)
+@settings(deadline=None, max_examples=60)
+@given(text=TEXTS)
+@example("Das a-Haus, 12345 x!?  中文1\n\n a")
+def test_a_sequence_splits_step_by_step(expressions: list[str], use_regex: bool, text: str) -> None:
+    assume(text)
+    tokenizers = pytest.importorskip("tokenizers")
+    pre = tokenizers.pre_tokenizers
+    steps = [pre.Split(tokenizers.Regex(each), "isolated") for each in expressions]
+    pattern, whole, alone = with_byte_level(*steps, use_regex=use_regex)
+    words = split_words(text, pattern)
+    assert words == words_of_peer(alone, text)
+    back = json.dumps(pre_tokenizer_of_pattern(pattern, "here")["pretokenizers"][:-1])
+    again = pre.Sequence(
+        [
+            pre.Split(tokenizers.Regex(step["pattern"]["Regex"]), "isolated")
+            for step in json.loads(back)
+        ]
+    )
+    assert words == words_of_peer(again, text)
+    assert len(words) == len(whole.pre_tokenize_str(text))
+
+
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
 DIGITS = {"type": "Digits", "individual_digits": True}
 
@@ -91,7 +126,7 @@ def test_sequences_inside_sequences_are_one_sequence() -> None:
     [
         ([{"type": "Punctuation"}, BYTE_LEVEL], "'Punctuation', 'ByteLevel'"),
         ([BYTE_LEVEL, DIGITS], "'ByteLevel', 'Digits'"),
-        ([DIGITS, DIGITS, BYTE_LEVEL], "'Digits', 'Digits', 'ByteLevel'"),
+        ([DIGITS, {"type": "Punctuation"}, BYTE_LEVEL], "'Digits', 'Punctuation', 'ByteLevel'"),
         ([{"type": "Whitespace"}], "'Whitespace'"),
         ([], r"\[\]"),
     ],

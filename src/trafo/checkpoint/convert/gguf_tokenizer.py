@@ -8,6 +8,14 @@ from collections.abc import Collection
 from types import ModuleType
 from typing import Any
 
+from trafo.checkpoint.convert.gguf_pre_tokenizers import (
+    BEGIN,
+    NAMES,
+    NO_CASE,
+    PATTERNS,
+    REFUSED,
+    WHOLE_WORDS,
+)
 from trafo.checkpoint.convert.gguf_reader import GGUF
 from trafo.checkpoint.model_tokenizer import Markers, ModelTokenizer, markers_of
 from trafo.errors import ConfigError, TrafoError, require
@@ -16,30 +24,18 @@ from trafo.tokenizer.formats.byte_alphabet import from_printable, to_printable
 from trafo.tokenizer.formats.spec import END_OF_TEXT, TokenizerSpec
 from trafo.tokenizer.tokenizer import Tokenizer
 
-_QWEN2 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-# llama.cpp's names for the ways of cutting text into words; it knows no others.
-_SPLITS = {
-    "gpt2": "gpt-2",
-    "gpt4": "llama-bpe",
-    "llama3": "llama-bpe",
-    "gpt4o": "gpt-4o",
-    _QWEN2: "qwen2",
-}
-# And the other way round, with names that others write.
-_PATTERNS = {
-    "gpt-2": "gpt2",
-    "llama-bpe": "llama3",
-    "llama3": "llama3",
-    "llama-v3": "llama3",
-    "gpt-4o": "gpt4o",
-    "qwen2": _QWEN2,
-}
-_LLAMA3 = ("llama-bpe", "llama3", "llama-v3")  # words that are tokens are taken whole; begin token
-_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5
 _ENDS = ("eos", "eot", "eom")  # of a text, a turn, a message
+# Special tokens that end a completion in llama.cpp whatever the keys say: many files name only one.
+_NAMES_OF_ENDS = (
+    "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> "
+    "<|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> "
+    "<eos> <turn|> <|tool_response> <\uff5cend\u2581of\u2581sentence\uff5c> [e~[ "
+    "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> "
+    "<reponame> <|file_sep|>"
+)
+# With these, <|end|> only ends a part of an answer.
+_HARMONY = ({"<|return|>", "<|call|>"}, {"<|calls|>", "<|flush|>"})
 _WHOLE_WORDS = "trafo.tokenizer.whole_words"
 
 
@@ -50,7 +46,7 @@ def write_tokenizer(
     if tokenizer is None:
         writer.add_tokenizer_model("no_vocab")
         return
-    if tokenizer.pattern not in _SPLITS:
+    if tokenizer.pattern not in NAMES:
         raise ConfigError(
             f"llama.cpp does not know the split pattern {tokenizer.pattern!r}",
             hint="write the file without a tokenizer",
@@ -58,13 +54,14 @@ def write_tokenizer(
     if not tokenizer.merges:
         what = "the tokenizer has no merges, and llama.cpp loads none without them"
         raise ConfigError(what, hint="write the file without a tokenizer")
-    if tokenizer.pattern == "gpt4o":
+    pre = NAMES[tokenizer.pattern]
+    if pre in NO_CASE:
         say(
-            "llama.cpp will split some texts differently: in its form of the gpt4o pattern, "
+            f"llama.cpp will split some texts differently: in its form of the {pre} pattern, "
             "combining marks (Hindi, Hebrew, Arabic, Thai, Tibetan) are not part of words, "
             "and letters outside ASCII have no case"
         )
-    if tokenizer.spec.whole_words and _SPLITS[tokenizer.pattern] not in _LLAMA3:
+    if tokenizer.spec.whole_words and pre not in WHOLE_WORDS:
         say("llama.cpp will merge words that are tokens from bytes, not take them whole")
     special, markers = set(tokenizer.special_tokens.values()), markers_of(tokenizer)
     tokens, kinds = [], []
@@ -77,7 +74,7 @@ def write_tokenizer(
             tokens.append(known.decode() if i in special else to_printable(known))
             kinds.append(_kind_of(i, special, markers.hidden))
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(_SPLITS[tokenizer.pattern])
+    writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
     writer.add_token_merges([f"{to_printable(a)} {to_printable(b)}" for a, b in tokenizer.merges])
@@ -120,38 +117,52 @@ def read_tokenizer(file: GGUF) -> ModelTokenizer:
 
 def _read_parts(file: GGUF) -> tuple[TokenizerSpec, set[int]]:
     """The tokenizer, and which of its special tokens are control tokens."""
-    pre = file.text("tokenizer.ggml.pre", "gpt-2")
-    if pre not in _PATTERNS:
-        raise file.refusal(f"the split pattern {pre!r}", f"trafo knows {', '.join(_PATTERNS)}")
+    pre = file.text("tokenizer.ggml.pre", "default")
+    if pre not in PATTERNS:
+        why = REFUSED.get(pre, "it is unknown")
+        raise file.refusal(
+            f"the pre-tokenizer {pre!r}: {why}", f"trafo reads {', '.join(PATTERNS)}"
+        )
     tokens = file.strings("tokenizer.ggml.tokens")
     kinds = file.get("tokenizer.ggml.token_type") or [_NORMAL] * len(tokens)
     if not tokens or not isinstance(kinds, list) or len(tokens) != len(kinds):
         raise file.refusal(f"{len(tokens):,} tokens do not fit the token types")
     vocab, specials, controls = {}, {}, set()
     for i, (token, kind) in enumerate(zip(tokens, kinds, strict=True)):
-        if kind in (_CONTROL, _USER_DEFINED):
+        if kind in (_CONTROL, _USER_DEFINED, _UNKNOWN) and token:
             vocab[i], specials[token] = token.encode(), i
-            controls |= {i} if kind == _CONTROL else set()
-        elif kind != _UNUSED:
+            controls |= set() if kind == _USER_DEFINED else {i}
+        elif kind != _UNUSED and token:
             vocab[i] = from_printable(token)
     pairs = [merge.split(" ") for merge in file.strings("tokenizer.ggml.merges")]
     merges = [(from_printable(left), from_printable(right)) for left, right in pairs]
     if not merges and any(len(vocab[i]) > 1 for i in vocab.keys() - specials.values()):
         raise file.refusal("tokens, but no merges that make them")
     whole_words = file.get(_WHOLE_WORDS)
-    whole_words = pre in _LLAMA3 if whole_words is None else bool(whole_words)
-    return TokenizerSpec(vocab, merges, specials, _PATTERNS[pre], whole_words), controls
+    whole_words = pre in WHOLE_WORDS if whole_words is None else bool(whole_words)
+    return TokenizerSpec(vocab, merges, specials, PATTERNS[pre], whole_words), controls
 
 
 def _read_markers(file: GGUF, parts: TokenizerSpec, controls: set[int]) -> Markers:
-    """From its keys; without them, the usual ones."""
+    """From its keys, and from the names of tokens as llama.cpp knows them.
+
+    Like llama.cpp, trafo does not read `add_space_prefix` and `remove_extra_whitespaces` here: they
+    are for SentencePiece.
+    """
+    if file.get("tokenizer.ggml.add_eos_token"):
+        what = "its tokenizer puts an end token after every text, so nothing can follow a prompt"
+        raise file.refusal(what, "use a file for generation; set add_eos_token to false")
+    specials = parts.special_tokens
     named = (file.get(f"tokenizer.ggml.{key}_token_id") for key in _ENDS)
-    ends = {i for i in named if isinstance(i, int)}
+    ends = {i for i in named if isinstance(i, int) and i in parts.vocab}
+    found = specials.keys() & set(_NAMES_OF_ENDS.split())
+    if any(specials.keys() >= names for names in _HARMONY):
+        found -= {"<|end|>"}
+    ends |= {specials[name] for name in found}
     begins = file.get("tokenizer.ggml.add_bos_token")
     if begins is None:
-        begins = file.get("tokenizer.ggml.pre") in _LLAMA3
+        begins = file.get("tokenizer.ggml.pre") in BEGIN
     begin = file.get("tokenizer.ggml.bos_token_id") if begins else None
     if begin is not None and (not isinstance(begin, int) or begin not in parts.vocab):
         raise file.refusal(f"the begin token is {begin!r:.40}, which is not an id")
-    usual = Markers.usual(parts.special_tokens)
-    return Markers(begin, frozenset(ends) or usual.ends, frozenset(controls | ends))
+    return Markers(begin, frozenset(ends), frozenset(controls | ends))

@@ -4,10 +4,11 @@ r"""Split patterns <-> the `pre_tokenizer` of a `tokenizer.json`.
 patterns are a `Split` before it. `tokenizers` runs expressions with Oniguruma; those of our named
 patterns mean the same there, others are checked (`oniguruma.py`).
 
-Digits that are split off first (`Digits`, or a `Split`), followed by a named pattern for the text
-between them, are one expression: the digits, or the pattern without them, to which a digit is like
-the end of the text. (`Digits` follows a newer Unicode than the rest of `tokenizers`, with 13 more
-digits, from U+11DE0 and U+16FF4 on.) Other sequences are refused.
+Several steps split in turn (`patterns.THEN`). The usual sequence, digits that are split off first
+(`Digits`, or a `Split`) and a named pattern for the text between them, is one expression, which is
+faster: the digits, or the pattern without them, to which a digit is like the end of the text.
+(`Digits` follows a newer Unicode than the rest of `tokenizers`, with 13 more digits, from U+11DE0
+and U+16FF4 on.)
 """
 
 from typing import Any
@@ -16,7 +17,13 @@ import regex
 
 from trafo.errors import FormatError, InputError
 from trafo.tokenizer.formats.oniguruma import check_read_alike
-from trafo.tokenizer.patterns import PATTERN_NAMES, compile_pattern, pattern_name, pattern_regex
+from trafo.tokenizer.patterns import (
+    PATTERN_NAMES,
+    THEN,
+    compile_pattern,
+    pattern_name,
+    pattern_regex,
+)
 
 _DIGITS = (r"\p{N}", r"\p{N}+", r"\p{N}{1,3}")
 
@@ -26,15 +33,20 @@ def pre_tokenizer_of_pattern(pattern: str, where: str) -> dict[str, Any]:
     name = pattern_name(pattern)
     if name in ("gpt2", "none"):
         return byte_level(use_regex=name == "gpt2")
-    if name not in PATTERN_NAMES:
-        check_read_alike(pattern, where)
-    split = {
-        "type": "Split",
-        "pattern": {"Regex": pattern_regex(pattern)},
-        "behavior": "Isolated",
-        "invert": False,
-    }
-    return {"type": "Sequence", "pretokenizers": [split, byte_level(use_regex=False)]}
+    steps = name.split(THEN)
+    for step in steps:
+        if step not in PATTERN_NAMES:
+            check_read_alike(step, where)
+    splits = [
+        {
+            "type": "Split",
+            "pattern": {"Regex": pattern_regex(step)},
+            "behavior": "Isolated",
+            "invert": False,
+        }
+        for step in steps
+    ]
+    return {"type": "Sequence", "pretokenizers": [*splits, byte_level(use_regex=False)]}
 
 
 def byte_level(use_regex: bool = True) -> dict[str, Any]:
@@ -59,13 +71,13 @@ def pattern_of_pre_tokenizer(pre_tokenizer: Any, where: str) -> str:
         case [pattern]:
             return pattern
         case [digits, pattern] if digits in _DIGITS and pattern in PATTERN_NAMES:
-            return _between_digits(digits, pattern)
+            return between_digits(digits, pattern)
         case [pattern, again] if pattern == again and pattern in PATTERN_NAMES:
             return pattern
-    raise _unsupported(steps, where)
+    return THEN.join(patterns)
 
 
-def _between_digits(digits: str, name: str) -> str:
+def between_digits(digits: str, name: str) -> str:
     """First the digits, then a named pattern on the text between them, as one expression."""
     if name == "none":
         return digits
@@ -108,7 +120,9 @@ def _pattern_of_step(step: Any, steps: list[Any], where: str) -> str:
 def _pattern_of_split(split: dict[str, Any], where: str) -> str:
     match split.get("pattern"):
         case {"Regex": str(expression)}:
-            pattern = pattern_name(expression)
+            # A plain word is an expression here, not a name of ours.
+            is_word = regex.fullmatch(r"[\w-]+", expression)
+            pattern = f"(?:{expression})" if is_word else pattern_name(expression)
         case {"String": str(text)} if text:
             pattern = f"(?:{regex.escape(text)})"
         case other:
@@ -133,5 +147,5 @@ def _unsupported(steps: list[Any], where: str) -> FormatError:
     return FormatError(
         f"trafo does not support the pre-tokenizer {[_kind(step) for step in steps]}",
         where=where,
-        hint="it reads ByteLevel, one Split before it, and Digits before both",
+        hint="it reads Split and Digits, then ByteLevel",
     )

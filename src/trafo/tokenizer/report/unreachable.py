@@ -88,7 +88,7 @@ def _made_by_merges(tokens: list[bytes], merges: Merges) -> set[bytes]:
 
 def _fits_into_word(text: str, pattern: str) -> bool:
     """Whether the pattern ever leaves the text whole."""
-    if compile_pattern(pattern).fullmatch(text):  # the usual case, at once
+    if all(step.fullmatch(text) for step in compile_pattern(pattern)):  # the usual case, at once
         return True
     contexts = product(_NEIGHBOURS, _NEIGHBOURS)
     return any(_is_left_whole(before, text, after, pattern) for before, after in contexts)
