@@ -25,7 +25,7 @@ IDS = torch.arange(6)[None]
 def save(run: Path, step: int, model: dict[str, object] | None = None, best: bool = False) -> None:
     torch.manual_seed(step)
     weights = take_weights(build_model(CONFIG))
-    about = describe_model(CONFIG) if model is None else model
+    about = describe_model(build_model(CONFIG), CONFIG) if model is None else model
     store = CheckpointStore(run / "checkpoints")
     store.save(step, Snapshot(weights, {"rng/torch": torch.zeros(1)}), {}, about, is_best=best)
 
@@ -88,7 +88,7 @@ def test_what_describes_no_model_is_refused(run: Path, about: dict[str, object])
 
 def test_a_model_larger_than_its_weights_is_refused_before_it_is_built(run: Path) -> None:
     """Somebody's few bytes must not make us ask for all memory there is."""
-    about = describe_model(CONFIG)
+    about = describe_model(build_model(CONFIG), CONFIG)
     save(run, 3, about | {"fields": about["fields"] | {"vocab_size": 2**40}})
     with pytest.raises(FormatError, match="does not fit"):
         load_bundle(run / "checkpoints" / "step-00000003")

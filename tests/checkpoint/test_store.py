@@ -89,12 +89,21 @@ def test_a_damaged_file_is_noticed_and_the_checkpoint_before_is_taken(
     assert found.step == 1
     assert found.snapshot.weights["w"].equal(torch.full((2, 3), 1.0))
     said = capsys.readouterr().err
-    if (file, harm) == ("manifest.json", Path.unlink):
-        assert not said  # without a manifest it never was one
-    else:
-        assert str(store.path(2)) in said
-        assert said.count("\n") == 1
-        assert "using the checkpoint before it" in said
+    assert str(store.path(2)) in said
+    assert said.count("\n") == 1
+    assert "using the checkpoint before it" in said
+
+
+def test_one_without_its_manifest_is_replaced_when_training_gets_there_again(
+    store: CheckpointStore,
+) -> None:
+    save(store, 1, 2)
+    for step in (1, 2):
+        (store.path(step) / "manifest.json").unlink()
+    with pytest.raises(InputError, match="no usable checkpoint"):
+        store.newest()
+    save(store, 2, 3)
+    assert store.steps() == store.steps(complete=False) == [2, 3]
 
 
 def test_when_all_are_damaged_the_error_says_so(store: CheckpointStore) -> None:
@@ -274,7 +283,7 @@ def test_rotation_does_not_follow_links(store: CheckpointStore, tmp_path: Path) 
 
 def test_what_a_kill_left_is_removed_and_nothing_else(store: CheckpointStore) -> None:
     save(store, 1, best=1)
-    leftovers = [store.folder / ".step-00000002.0123456789ab.tmp", store.path(3)]
+    leftovers = [store.folder / ".step-00000002.0123456789ab.tmp"]
     for path in leftovers:
         path.mkdir()
         (path / "model.safetensors").write_bytes(b"half")

@@ -49,7 +49,7 @@ def folder(tmp_path_factory):
         torch.manual_seed(step)
         model = EncoderDecoder(CONFIG)
         store = CheckpointStore(path / "checkpoints")
-        store.save(step, take(model, []), {}, describe_model(CONFIG))
+        store.save(step, take(model, []), {}, describe_model(model, CONFIG))
     return path
 
 
@@ -223,7 +223,7 @@ def test_one_line_says_what_is_wrong(trafo, folder, tmp_path):
 def test_a_language_model_does_not_translate(tmp_path, capfd):
     model = TransformerLM(257, 8, 8, 1, 1)
     store = CheckpointStore(tmp_path / "checkpoints")
-    store.save(1, take(model, []), {}, describe_model(model.config))
+    store.save(1, take(model, []), {}, describe_model(model, model.config))
     assert main(["translate", str(tmp_path), str(Path(__file__))]) == 2
     assert "is a language model, not a translation model; use it" in capfd.readouterr().err
 

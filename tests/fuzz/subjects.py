@@ -84,7 +84,7 @@ def make_run(folder: Path) -> list[str]:
     plan |= {"sample_every": 0, "checkpoint_every": 1, "asked_steps": 4, "asked_budget": None}
     state = {"plan": plan, "step": 3, "best_loss": 1.5, "data": {"tokenizer": "x"}}
     CheckpointStore(run.checkpoint_folder).save(
-        3, snapshot, state, describe_model(model.config), is_best=True
+        3, snapshot, state, describe_model(model, model.config), is_best=True
     )
     about = {"step": 1, "seconds": 1.0, "loss": 2.5}
     train = {"kind": "train", "lr": 0.1, "grad_norm": 1.0, "tokens_per_second": 9.0}

@@ -34,7 +34,7 @@ def run(tmp_path, bundle):
 def save(run: Path, model, step):
     weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     store = CheckpointStore(run / "checkpoints")
-    store.save(step, Snapshot(weights, {}, {}), {}, describe_model(model.config))
+    store.save(step, Snapshot(weights, {}, {}), {}, describe_model(model, model.config))
 
 
 def test_newer_weights_answer_new_requests(run, bundle):

@@ -171,7 +171,7 @@ def _last(run: Path) -> Path:
 
 def _numbers(run: Path) -> dict[str, Any]:
     state = json.loads((_last(run) / "state.json").read_text())
-    del state["seconds"]
+    del state["seconds"], state["config"]["out"]
     return dict(state)
 
 

@@ -7,6 +7,7 @@ folder, a GGUF file, or a llama2.c file.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -18,7 +19,7 @@ from trafo.checkpoint.convert.gguf_file import load_gguf, read_gguf_config
 from trafo.checkpoint.convert.gguf_reader import GGUF
 from trafo.checkpoint.convert.hugging_face import load_hugging_face, read_hugging_face_config
 from trafo.checkpoint.convert.llama2c import load_llama2c, read_llama2c_config
-from trafo.checkpoint.convert.weights import fill
+from trafo.checkpoint.convert.weights import fill, skeleton
 from trafo.checkpoint.locate import (
     CHECKPOINTS,
     MANIFEST,
@@ -28,7 +29,7 @@ from trafo.checkpoint.locate import (
     load_tokenizer,
 )
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
-from trafo.checkpoint.store import CheckpointStore, read_step, read_weights
+from trafo.checkpoint.store import CheckpointStore, read_state, read_step, read_weights
 from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.errors import ConfigError, FormatError, InputError, require_path
 from trafo.fast import accelerate
@@ -119,9 +120,30 @@ def load_config(path: str | Path) -> ModelConfig:
     return readers[kind](path)
 
 
-def describe_model(config: ModelConfig) -> dict[str, Any]:
-    """Name and config of a model, as a checkpoint stores them."""
-    return {"name": model_name(config), "fields": asdict(config)}
+def describe_model(model: Module, config: ModelConfig) -> dict[str, Any]:
+    """Registered name, class and config of a model, as a checkpoint stores them."""
+    return {"name": model_name(config), "class": _class_name(model), "fields": asdict(config)}
+
+
+def refuse_other_class(about: dict[str, Any], model: Module, path: Path) -> None:
+    """Raise if another class than the model's has written a checkpoint; old ones do not say."""
+    written_by, ours = about.get("class", ""), _class_name(model)
+    # Our own classes may move to another module from version to version.
+    is_same = written_by == ours or (
+        written_by.startswith("trafo.")
+        and ours.startswith("trafo.")
+        and written_by.rpartition(".")[2] == ours.rpartition(".")[2]
+    )
+    if written_by and not is_same:
+        raise InputError(
+            f"was written by the model class {written_by}, but {about['name']} is {ours} here",
+            where=str(path),
+            hint="load it in a program that uses the same class",
+        )
+
+
+def _class_name(model: Module) -> str:
+    return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
 def _from_run(path: Path, best: bool, read: Callable[[Path], T]) -> T:
@@ -154,21 +176,27 @@ def _translation_model(path: Path) -> TranslatorBundle:
         raise InputError(what, where=str(path), hint="use it with `trafo generate`")
     run = path.parent.parent
     tokenizer = PairTokenizer.load(run / TOKENIZER)
-    return TranslatorBundle(model, tokenizer, path, read_step(path), _decoding(run / RUN_CONFIG))
+    return TranslatorBundle(model, tokenizer, path, read_step(path), _decoding(path))
 
 
-def _decoding(config: Path) -> Mapping[str, Any]:
-    """Empty for a checkpoint that was copied out of its run."""
+def _decoding(path: Path) -> Mapping[str, Any]:
+    """From the run's config, else from the checkpoint's copy of it."""
     from trafo.config.yaml_file import read_yaml
 
-    settings: Mapping[str, Any] = read_yaml(config).get("decoding", {}) if config.is_file() else {}
-    return settings
+    saved: Mapping[str, Any] = read_state(path).get("config", {})
+    file = path.parent.parent / RUN_CONFIG
+    with suppress(ConfigError):  # damaged: `trafo resume` restores it
+        saved = read_yaml(file) if file.is_file() else saved
+    decoding: Mapping[str, Any] = saved.get("decoding", {})
+    return decoding
 
 
 def _model(path: Path) -> Module:
     weights, about = read_weights(path)
+    config = _described(about, path)
     try:
-        return fill(_described(about, path), weights)
+        refuse_other_class(about, skeleton(config), path)
+        return fill(config, weights)
     except FormatError as error:
         raise FormatError(error.what, where=str(path), hint=error.hint) from None
 

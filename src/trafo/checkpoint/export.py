@@ -18,7 +18,7 @@ from trafo.checkpoint.convert.hugging_face import save_hugging_face
 from trafo.checkpoint.convert.llama2c import save_llama2c
 from trafo.checkpoint.convert.parity import Parity
 from trafo.errors import require, require_path
-from trafo.models import CausalLM
+from trafo.models import CausalLM, is_builtin
 from trafo.tokenizer.tokenizer import Tokenizer
 
 Format = Literal["hf", "gguf", "llama2c"]
@@ -54,6 +54,8 @@ def export_model(
 ) -> Parity:
     """Write `path` in the format `to`; without one, its suffix decides."""
     require_path(path)
+    what = f"a {type(model).__name__} is not one of trafo's models"
+    require(is_builtin(model), what, "other programs would compute something else")
     to = to or format_of(path)
     if to == "hf":
         return save_hugging_face(model, path, getattr(torch, dtype), tokenizer=tokenizer)

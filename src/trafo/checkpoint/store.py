@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,7 @@ from trafo.errors import FormatError, InputError, TrafoError
 from trafo.runtime.atomic import (
     atomic_folder,
     atomic_write,
-    remove,
+    discard,
     remove_leftovers_in,
     storage_errors,
 )
@@ -58,6 +57,8 @@ class Checkpoint:
     snapshot: Snapshot
     state: dict[str, Any]
     """of the trainer"""
+    model: dict[str, Any]
+    """which model the weights belong to: its name, its class and its config"""
 
 
 class CheckpointStore:
@@ -111,12 +112,13 @@ class CheckpointStore:
         """Where the mean of several checkpoints is, or would be."""
         return self.folder / "average"
 
-    def steps(self) -> list[int]:
-        """The steps of which there is a finished checkpoint, in order."""
+    def steps(self, *, complete: bool = True) -> list[int]:
+        """The steps of which there is a checkpoint, in order; by default only `complete` ones."""
         return sorted(
             int(match[1])
             for path in self._entries()
-            if (match := _NAME.fullmatch(path.name)) and (path / MANIFEST).is_file()
+            if (match := _NAME.fullmatch(path.name))
+            and ((path / MANIFEST).is_file() or not complete)
         )
 
     @property
@@ -132,13 +134,13 @@ class CheckpointStore:
         """The newest intact checkpoint; a damaged one is reported, and the one before it used."""
         return self.newest_read_by(read_checkpoint)
 
-    def newest_read_by(self, read: Callable[[Path], T]) -> T:
+    def newest_read_by(self, read: Callable[[Path], T], report: Callable[[str], None] = say) -> T:
         """As `newest`, but reads only a part, by `read`."""
-        for step in reversed(self.steps()):
+        for step in reversed(self.steps(complete=False)):
             try:
                 return read(self.path(step))
             except FormatError as error:
-                say(f"{error}; using the checkpoint before it")
+                report(f"{error}; using the checkpoint before it")
         raise InputError(
             "no usable checkpoint",
             where=str(self.folder),
@@ -152,20 +154,17 @@ class CheckpointStore:
     def remove_leftovers(self) -> None:
         """Delete what a killed process left. Only for the process that writes here."""
         remove_leftovers_in(self.folder)
-        for path in self._entries():
-            if _NAME.fullmatch(path.name) and not (path / MANIFEST).is_file():
-                remove(path)
 
     def _forget_old(self, newest: int) -> None:
         # Later ones do not count: training went back before them because they are damaged.
         num_sound = 0
-        for step in sorted((step for step in self.steps() if step <= newest), reverse=True):
+        for step in reversed(self.steps(complete=False)):
+            if step > newest:
+                continue
             if num_sound < self.keep:
                 num_sound += self._is_sound(step)
             elif step != self.best_step and not self.path(step).is_symlink():
-                path = self.path(step)
-                (path / MANIFEST).unlink()  # from here on it does not count as a checkpoint
-                shutil.rmtree(path, ignore_errors=True)
+                discard(self.path(step))
 
     def _is_sound(self, step: int) -> bool:
         """Whether it could be resumed from; each one is read for this at most once."""
@@ -186,13 +185,19 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     path = Path(path)
     manifest = _read_manifest(path)
     _check_files(path, manifest)
-    weights, _ = _read_weights(path / _MODEL)
+    weights, model = _read_weights(path / _MODEL)
     state = _read_json(path / _STATE)
     numbers = state.pop("numbers", {})
     if not isinstance(numbers, dict) or not all(type(n) in (int, float) for n in numbers.values()):
         raise FormatError("numbers: expected names and numbers", where=str(path / _STATE))
     snapshot = Snapshot(weights, read_tensors(path / _TRAINING), numbers)
-    return Checkpoint(manifest["step"], snapshot, state)
+    return Checkpoint(manifest["step"], snapshot, state, model)
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Only the state of the trainer, checked."""
+    _check_files(path, _read_manifest(path), only=_STATE)
+    return _read_json(path / _STATE)
 
 
 def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -218,6 +223,8 @@ def average(every: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
 def _write(
     path: Path, step: int, snapshot: Snapshot, state: dict[str, Any], model: dict[str, Any]
 ) -> None:
+    if path.is_dir() and not (path / MANIFEST).is_file():
+        discard(path)  # it cannot be used, and `newest` has said so
     with atomic_folder(path, marker=MANIFEST) as new:
         write_tensors(new / _MODEL, snapshot.weights, {"model": json.dumps(model)})
         write_tensors(new / _TRAINING, snapshot.moments)
@@ -234,6 +241,8 @@ def _manifest(folder: Path, step: int) -> dict[str, Any]:
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
+    if not (path / MANIFEST).is_file():
+        raise FormatError("missing from the checkpoint", where=str(path / MANIFEST))
     manifest = _read_json(path / MANIFEST)
     if not _is_manifest(manifest, path.name):
         raise FormatError("not the manifest of this checkpoint", where=str(path / MANIFEST))

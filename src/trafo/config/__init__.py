@@ -9,6 +9,15 @@ that loading it gives the same tree again. Any dataclass works.
 
 from trafo.config.fields import Setting, fields_table
 from trafo.config.flags import parse_flags
-from trafo.config.load import load, to_yaml, with_values
+from trafo.config.load import flatten, load, to_tree, to_yaml, with_values
 
-__all__ = ["Setting", "fields_table", "load", "parse_flags", "to_yaml", "with_values"]
+__all__ = [
+    "Setting",
+    "fields_table",
+    "flatten",
+    "load",
+    "parse_flags",
+    "to_tree",
+    "to_yaml",
+    "with_values",
+]

@@ -42,7 +42,7 @@ def with_values(instance: D, values: Mapping[str, Any], where: str) -> D:
     """The same config with some values changed; `where` names their source in errors."""
     from trafo.config.yaml_file import draft
 
-    changed = merged(_plain(instance), _plain(dict(values)))
+    changed = merged(_escaped(instance), _escaped(dict(values)))
     return _checked(draft(type(instance), changed, where))
 
 
@@ -75,6 +75,15 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"model": {"d_ff": 8}}` as `{"model.d_ff": 8}`."""
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        is_branch = isinstance(value, Mapping)
+        flat |= flatten(value, f"{prefix}{name}.") if is_branch else {prefix + name: value}
+    return flat
+
+
 def _is_instance(value: object) -> TypeGuard[DataclassInstance]:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
@@ -89,27 +98,32 @@ def to_yaml(instance: DataclassInstance) -> str:
     from omegaconf import OmegaConf
 
     try:
-        return OmegaConf.to_yaml(OmegaConf.create(_plain(instance)))
+        return OmegaConf.to_yaml(OmegaConf.create(_escaped(instance)))
     except UnicodeEncodeError as error:
         what = f"the name {error.object!r} is not UTF-8, which a config must be"
         raise InputError(what, hint="rename the file or the folder") from None
 
 
-def _plain(value: object) -> Any:
-    """The value in types that YAML has."""
+def to_tree(value: object) -> Any:
+    """A config, or any value of one, in types that JSON and YAML have."""
     if _is_instance(value):
         value = _values(value)
     if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {key: to_tree(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [to_tree(inner) for inner in value]
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         return value.item()  # a number of NumPy or PyTorch
     if isinstance(value, enum.Enum):
         return value.name
-    return _escape(str(value)) if isinstance(value, str | Path) else value
+    return str(value) if isinstance(value, Path) else value
 
 
-def _escape(text: str) -> str:
+def _escaped(value: object) -> Any:
     """`${` would be read as an interpolation: a backslash before it, and earlier ones doubled."""
-    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    value = to_tree(value)
+    if isinstance(value, dict):
+        return {key: _escaped(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_escaped(inner) for inner in value]
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value

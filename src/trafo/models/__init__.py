@@ -12,6 +12,7 @@ from trafo.models.registry import (
     ModelConfig,
     build_model,
     config_from,
+    is_builtin,
     model_name,
 )
 from trafo.models.sentence import pool, sentence_vectors
@@ -35,6 +36,7 @@ __all__ = [
     "TransformerLMConfig",
     "build_model",
     "config_from",
+    "is_builtin",
     "model_name",
     "pool",
     "record_attention",

@@ -38,6 +38,11 @@ def build_model(config: ModelConfig, device: Device = None, dtype: Dtype = None)
     return _MODELS[type(config)](config, device=device, dtype=dtype)
 
 
+def is_builtin(model: Module) -> bool:
+    """Whether kernels and other programs' formats know what it computes: not a user's subclass."""
+    return type(model).__module__.startswith("trafo.")
+
+
 def model_name(config: ModelConfig) -> str:
     """The name under which `config_from` finds this kind of config again."""
     return next(name for name, kind in CONFIGS.items() if kind is type(config))

@@ -66,12 +66,12 @@ class TransformerLM(CausalLM):
         if self.config.head_std is not None and self.lm_head is not None:
             nn.truncated_normal_(self.lm_head.weight, std=self.config.head_std)
 
-    @staticmethod
+    @classmethod
     def from_config(
-        config: TransformerLMConfig, device: Device = None, dtype: Dtype = None
+        cls, config: TransformerLMConfig, device: Device = None, dtype: Dtype = None
     ) -> "TransformerLM":
         """Build the model that a config describes."""
-        return TransformerLM(**dataclasses.asdict(config), device=device, dtype=dtype)
+        return cls(**dataclasses.asdict(config), device=device, dtype=dtype)
 
 
 def _rope(config: TransformerLMConfig, device: Device) -> nn.RotaryPositionalEmbedding | None:

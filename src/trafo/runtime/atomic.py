@@ -205,6 +205,13 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def discard(folder: Path) -> None:
+    """Delete a folder as a whole: a kill leaves it complete, or a leftover."""
+    with storage_errors(folder, "deleting"):
+        leftover = folder.rename(_hidden_neighbour(folder))
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
 def _hidden_neighbour(path: Path) -> Path:
     # The name is cut because a file system takes 255 bytes; the token keeps writers apart.
     token = secrets.token_hex(_TOKEN_BYTES)

@@ -222,5 +222,73 @@ class TrainConfig:
         return self.context_length or self.language_model.context_length
 
 
+FIXED, CHANGEABLE = False, True
+ON_RESUME: dict[str, bool] = {
+    # What was learned depends on it, or what the optimizer keeps, or nothing does any more.
+    "architecture": FIXED,
+    "model": FIXED,
+    "gpt2": FIXED,
+    "encoder_decoder": FIXED,
+    "recurrent": FIXED,
+    "optimizer.name": FIXED,
+    "seed": FIXED,
+    "out": FIXED,
+    # Which tokens are trained on and which are held out; validation losses must stay comparable.
+    "context_length": FIXED,
+    "data.pattern": FIXED,
+    "data.field": FIXED,
+    "data.errors": FIXED,
+    "data.held_out": FIXED,
+    "translation.joint": FIXED,
+    "translation.lowercase": FIXED,
+    "translation.max_tokens": FIXED,
+    # Where the data is. That it is the same is checked by its hash.
+    "text": CHANGEABLE,
+    "pairs": CHANGEABLE,
+    "validation": CHANGEABLE,
+    "data.tokens": CHANGEABLE,
+    "data.tokenizer": CHANGEABLE,
+    "data.cache": CHANGEABLE,
+    "translation.source_field": CHANGEABLE,
+    "translation.target_field": CHANGEABLE,
+    # How training continues.
+    "steps": CHANGEABLE,
+    "budget": CHANGEABLE,
+    "batch_size": CHANGEABLE,
+    "accumulate": CHANGEABLE,
+    "translation.batch_tokens": CHANGEABLE,
+    "label_smoothing": CHANGEABLE,
+    "overfit": CHANGEABLE,
+    "model.dropout": CHANGEABLE,
+    "gpt2.dropout": CHANGEABLE,
+    "encoder_decoder.dropout": CHANGEABLE,
+    "encoder_decoder.attention_dropout": CHANGEABLE,
+    "recurrent.dropout": CHANGEABLE,
+    "optimizer.lr": CHANGEABLE,
+    "optimizer.embedding_lr": CHANGEABLE,
+    "optimizer.head_lr": CHANGEABLE,
+    "optimizer.muon_lr": CHANGEABLE,
+    "optimizer.muon_momentum": CHANGEABLE,
+    "optimizer.betas": CHANGEABLE,
+    "optimizer.eps": CHANGEABLE,
+    "optimizer.weight_decay": CHANGEABLE,
+    "optimizer.max_grad_norm": CHANGEABLE,
+    "optimizer.schedule": CHANGEABLE,
+    # What is done with the model, and on which machine.
+    "decoding": CHANGEABLE,
+    "watch": CHANGEABLE,
+    "checkpoint": CHANGEABLE,
+    "machine": CHANGEABLE,
+}
+"""which settings of a run may change when it is resumed; a branch stands for all keys below it"""
+
+
+def can_change(key: str) -> bool:
+    """Whether a run may be resumed with another value of this setting."""
+    while key not in ON_RESUME:
+        key = key.rpartition(".")[0]
+    return ON_RESUME[key]
+
+
 def _at_least(least: int, config: object, branch: str, *names: str) -> None:
     require_at_least(least, **{branch + name: getattr(config, name) for name in names})

@@ -12,8 +12,9 @@ import signal
 from time import perf_counter
 from typing import Any
 
-from trafo.checkpoint.bundle import describe_model
+from trafo.checkpoint.bundle import describe_model, refuse_other_class
 from trafo.checkpoint.store import CheckpointStore
+from trafo.config import to_tree
 from trafo.errors import InputError, StorageError
 from trafo.runtime.signals import Interruption, interruptions
 from trafo.runtime.sizes import parse_duration
@@ -213,8 +214,9 @@ class Trainer:
             self.store.save(
                 state.step,
                 snapshot,
-                state.to_json() | {"data": self.training.task.fingerprint()},
-                describe_model(self.config.model_config),
+                state.to_json()
+                | {"data": self.training.task.fingerprint(), "config": to_tree(self.config)},
+                describe_model(self.training.model, self.config.model_config),
                 is_best=is_best,
             )
         self._saved_step = state.step
@@ -234,6 +236,9 @@ class Trainer:
     def _load_newest(self) -> TrainerState:
         """Load the newest intact checkpoint; the config may ask for more steps than before."""
         checkpoint = self.store.newest()
+        path = self.store.path(checkpoint.step)
+        refuse_other_class(checkpoint.model, self.training.model, path)
+        checkpoint.state.pop("config", None)
         _refuse_other_data(checkpoint.state.pop("data", None), self.training.task.fingerprint())
         self.training.restore(checkpoint.snapshot)
         state = TrainerState.from_json(checkpoint.state)

@@ -27,7 +27,9 @@ from typing import Any
 from trafo.checkpoint.bundle import Bundle, TranslatorBundle, load_bundle, load_translator
 from trafo.checkpoint.locate import CHECKPOINTS, RUN_CONFIG, TOKENIZER
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
-from trafo.config import load, to_yaml, with_values
+from trafo.checkpoint.store import CheckpointStore, read_state
+from trafo.config import fields_table, flatten, load, parse_flags, to_yaml, with_values
+from trafo.config.load import nested
 from trafo.errors import ConfigError, FormatError, InputError, StorageError, did_you_mean
 from trafo.models import CausalLM
 from trafo.runtime.atomic import (
@@ -39,6 +41,7 @@ from trafo.runtime.atomic import (
     remove_leftovers_in,
     storage_errors,
 )
+from trafo.runtime.console import say
 from trafo.runtime.lock import LOCK
 from trafo.train.config import TrainConfig
 from trafo.train.metrics import Record, read_metrics
@@ -144,7 +147,7 @@ class Run:
     def open(cls, path: str | Path) -> Run:
         """An existing run."""
         run = cls(path)
-        if not run.config_file.is_file():
+        if not run.config_file.is_file() and not run.saved_settings():
             what = "not a run: no config.yaml in it" if run.path.exists() else "no such run"
             if run.path.is_symlink() and not run.path.exists():
                 what = f"is a link to {run.path.readlink()}, which does not exist"
@@ -233,8 +236,42 @@ class Run:
         return next((r for r in reversed(self.metrics) if r.get("kind") in kinds), None)
 
     def read_config(self, flags: list[str] | None = None, prog: str | None = None) -> TrainConfig:
-        """The run's config, with flags over it."""
+        """The run's config, with flags over it; if the file is damaged, that of a checkpoint."""
+        if damage := self._damage():
+            known = {setting.key for setting in fields_table(TrainConfig)}
+            saved = {key: value for key, value in self.saved_settings().items() if key in known}
+            if saved:
+                say(f"{damage}; using the copy of it in the newest checkpoint")
+                config = with_values(TrainConfig(), nested(saved), str(self.checkpoint_folder))
+                return parse_flags(TrainConfig, flags or [], default=config, prog=prog)
         return load(TrainConfig, self.config_file, flags or [], prog=prog)
+
+    def _damage(self) -> str:
+        """What is wrong with the config file: unreadable, or cut off; empty if nothing is."""
+        from trafo.config.yaml_file import read_yaml
+
+        try:
+            settings = flatten(read_yaml(self.config_file))
+        except ConfigError as error:
+            return str(error)
+        known = [setting.key for setting in fields_table(TrainConfig)]
+        missing = [key for key in known if key not in settings]
+        # Keys that an older version did not have, and misspelt ones, are no damage.
+        if len(missing) <= len(settings.keys() - known):
+            return ""
+        saved = self.saved_settings()
+        missing = [key for key in missing if key in saved]
+        what = f"{self.config_file}: {len(missing)} settings are missing, the first is"
+        return f"{what} {missing[0]}" if missing else ""
+
+    def saved_settings(self) -> dict[str, Any]:
+        """The settings that the newest checkpoint was made with, by dotted key; old ones: none."""
+        store = CheckpointStore(self.checkpoint_folder)
+        try:
+            state = store.newest_read_by(read_state, report=lambda text: None)
+        except InputError:  # there is none; who needs one says so
+            return {}
+        return flatten(state.get("config", {}))
 
     def write_config(self, config: TrainConfig) -> None:
         """Replace the run's config."""

@@ -9,13 +9,15 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from trafo.checkpoint.bundle import load_config
 from trafo.checkpoint.store import CheckpointStore
-from trafo.config import with_values
+from trafo.config import flatten, to_tree, to_yaml, with_values
 from trafo.errors import TrafoError, require
+from trafo.runtime.atomic import atomic_write
 from trafo.runtime.lock import locked
 from trafo.train.auto.asked import C, settle
 from trafo.train.build import build
-from trafo.train.config import TrainConfig
+from trafo.train.config import TrainConfig, can_change
 from trafo.train.distributed import Ranks, ranks
 from trafo.train.loop import Trainer
 from trafo.train.machine import dtype_of
@@ -59,35 +61,57 @@ def resume(path: str | Path, config: TrainConfig | None = None, listen: Listen =
     run = Run.open(path)
     run.refuse_links()
     with ranks() as mine, _held(run, mine):
-        before = run.read_config()
-        config = _with_new_steps(config or before, before)
-        # What one optimizer has kept of the past means nothing to another.
-        name, had = config.optimizer.name, before.optimizer.name
-        what = f"optimizer.name is {name}, this run has {had}"
-        require(name == had, what, "leave it as it is, or start a new run")
-        with _asked_for(config, before, run, mine):
-            has_begun = CheckpointStore(run.checkpoint_folder).steps()  # else killed before that
+        config = resolved(config or run.read_config())
+        # Else it was killed before its first checkpoint, and starts anew.
+        has_begun = CheckpointStore(run.checkpoint_folder).steps(complete=False)
+        changes = ""
+        if has_begun:
+            had = run.saved_settings() or _settings_before(run)
+            config = _with_new_steps(config, had)
+            changes = _changes(config, had)
+        with _asked_for(config, run, mine):
             start = _resumed if has_begun else _begun
             trainer, opening = start(run, config, clock, mine, listen)
-        return _fit(trainer, opening)
+        return _fit(trainer, opening + changes)
+
+
+def _settings_before(run: Run) -> dict[str, Any]:
+    """Of a run whose checkpoints hold no config: its file, and what they say of their model."""
+    config = run.read_config()
+    model = to_tree(load_config(run.path))
+    return flatten(to_tree(config)) | flatten({config.branch: model})
+
+
+def _changes(config: TrainConfig, had: Mapping[str, Any]) -> str:
+    """What changes, as part of a message; raise if it is not a setting that may change."""
+    settings = flatten(to_tree(config))
+    changed = {key: value for key, value in settings.items() if had.get(key, value) != value}
+    for key, value in changed.items():
+        what = f"{key} is {value}, this run has {had[key]}"
+        require(can_change(key), what, f"set it back to {had[key]}, or start a new run")
+    shown = [f"{key} {had[key]} -> {value}" for key, value in changed.items()]
+    return f"; changed: {', '.join(shown)}" if shown else ""
 
 
 @contextmanager
-def _asked_for(config: TrainConfig, before: TrainConfig, run: Run, mine: Ranks) -> Iterator[None]:
+def _asked_for(config: TrainConfig, run: Run, mine: Ranks) -> Iterator[None]:
     """Store the new config first, so that a kill does not lose it; undo that if it is refused."""
+    file = run.config_file
+    before = file.read_text(errors="replace") if file.is_file() else to_yaml(config)
     if mine.is_first:
         run.write_config(config)
     try:
         yield
     except TrafoError:
         if mine.is_first:
-            run.write_config(before)
+            with atomic_write(file, "w") as old:
+                old.write(before)
         raise
 
 
-def _with_new_steps(config: TrainConfig, before: TrainConfig) -> TrainConfig:
+def _with_new_steps(config: TrainConfig, had: Mapping[str, Any]) -> TrainConfig:
     """Asking for steps, in a run that had a budget, replaces the budget."""
-    if config.steps != before.steps and config.budget == before.budget:
+    if config.steps != had["steps"] and config.budget == had["budget"]:
         return dataclasses.replace(config, budget=None)
     return config
 

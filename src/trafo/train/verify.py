@@ -183,7 +183,9 @@ def _tensors(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _timeless(checkpoint: Checkpoint) -> dict[str, Any]:
-    return {key: value for key, value in checkpoint.state.items() if key != "seconds"}
+    """Without what depends on the clock, and the config, which names the folder of the run."""
+    different = ("seconds", "config")
+    return {key: value for key, value in checkpoint.state.items() if key not in different}
 
 
 def _differences(kind: str, ours: dict[str, Any], theirs: dict[str, Any]) -> Iterator[str]:

@@ -98,9 +98,9 @@ def fill(config: ModelConfig, weights: Mapping[str, Tensor]) -> CausalLM:
             hint="trafo reads float32, float16, bfloat16 and float64",
         )
     # An untrusted config must not make us allocate more memory than the weights take.
-    skeleton = _skeleton(config)
+    shapes = skeleton(config)
     try:
-        check_weights(dict(weights), skeleton)
+        check_weights(dict(weights), shapes)
     except FormatError as error:
         hint = "the sizes in the config and the weights disagree"
         raise FormatError(error.what, hint=hint) from None
@@ -110,7 +110,7 @@ def fill(config: ModelConfig, weights: Mapping[str, Tensor]) -> CausalLM:
     return cast(CausalLM, model.eval())
 
 
-def _skeleton(config: ModelConfig) -> Module:
+def skeleton(config: ModelConfig) -> Module:
     """The shapes of all tensors, on the meta device."""
     context = getattr(config, "context_length", 1)
     if not isinstance(context, int) or context > _LONGEST_CONTEXT:

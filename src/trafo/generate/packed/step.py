@@ -16,15 +16,17 @@ from trafo.generate.engine.cache import PagedCache, StepBatch
 from trafo.generate.packed.layers import forward
 from trafo.generate.packed.pack import pack
 from trafo.generate.packed.tiles import LANES
-from trafo.models import CausalLM
+from trafo.models import CausalLM, is_builtin
 from trafo.runtime.kernels import kernel_threads
 
 assert BLOCK == LANES, "a block of the cache is one vector of the kernels"
 
 
 def can_pack(model: CausalLM) -> bool:
-    """Whether the kernels support this model's dtype and device."""
-    return all(p.dtype == torch.float32 and p.device.type == "cpu" for p in model.parameters())
+    """Whether the kernels support this model's class, dtype and device."""
+    return is_builtin(model) and all(
+        p.dtype == torch.float32 and p.device.type == "cpu" for p in model.parameters()
+    )
 
 
 class PackedStep:
@@ -33,8 +35,9 @@ class PackedStep:
     def __init__(self, model: CausalLM, weights: WeightDtype = "float32") -> None:
         if not can_pack(model):
             weight = model.head_weight
-            what = f"compiled kernels are for float32 on the CPU, not {weight.dtype} on"
-            raise ConfigError(f"{what} {weight.device}", hint="use kernel='readable'")
+            got = f"a {type(model).__name__} in {weight.dtype} on {weight.device}"
+            what = f"compiled kernels are for trafo's models in float32 on the CPU, not for {got}"
+            raise ConfigError(what, hint="use kernel='readable'")
         self.num_threads: int | None = None
         """None: as many as torch uses"""
         self._weights = pack(model, weights)

@@ -12,13 +12,14 @@ from trafo.generate.beam_decoder import Continuations, SourceBatch, empty_contin
 from trafo.generate.packed.kernels import Ints
 from trafo.generate.packed_beam.choose import decode_and_choose
 from trafo.generate.packed_beam.weights import Beams, Decoder, Doubles, make_memory
-from trafo.models import EncoderDecoder
+from trafo.models import EncoderDecoder, is_builtin
 
 
 def can_pack(model: EncoderDecoder) -> bool:
     """Whether the kernels support this model's numbers and device."""
     weight = model.head_weight
-    return weight.device.type == "cpu" and weight.dtype == torch.float32
+    is_supported = weight.device.type == "cpu" and weight.dtype == torch.float32
+    return is_supported and is_builtin(model)
 
 
 class PackedDecoder:
