@@ -230,9 +230,9 @@ def test_resume(trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch) 
         (["runs/other"], "runs/other: no such run"),
         (["cache"], "cache: not a run"),
         (["runs/mine", "--stepps", "5"], "--stepps"),
-        (["runs/mine", "--model.d-model", "16"], "does not fit this model"),
+        (["runs/mine", "--model.d-model", "16"], "model.d_model is 16, this run has"),
         (["runs/mine", "--optimizer.name", "muon"], "optimizer.name is muon"),
-        (["runs/mine", "--data.held-out", "0.5"], "not what this run was trained on"),
+        (["runs/mine", "--data.held-out", "0.5"], "data.held_out is 0.5, this run has 0.1"),
     ],
 )
 def test_mistakes_of_resume_leave_the_run_as_it_was(
