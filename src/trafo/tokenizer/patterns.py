@@ -8,15 +8,19 @@ much faster.
 Expressions joined by `(?#then)` split one after the other, each within the words that the one
 before has left, as a sequence of pre-tokenizers does: to a later one, a word is a whole text.
 
+`normalize_nfc` is what some tokenizers do to a text before they split it.
+
 Character classes are those of Unicode 16.0, as in tiktoken and Hugging Face's `tokenizers`,
 whatever version the installed `regex` package has: what 16.0 does not assign has no class.
 """
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import accumulate, pairwise
 from typing import Any
+from unicodedata import normalize
 
 import regex
 
@@ -57,6 +61,15 @@ _REGEX_OF_NAME = {
 }
 
 PATTERN_NAMES = tuple(_REGEX_OF_NAME)
+
+# Marks, and parts of composed characters, that Unicode has had since 10.0 (and between them some
+# characters that normalization never changes).
+_SINCE_UNICODE_10 = re.compile(
+    "([\u05c8-\u05c9\u07fd\u0897-\u08d3\u09fe\u0c3c\u0d3b-\u0d3c\u0eba\u1715\u1abf-\u1af0"
+    "\u1df6-\u1dfa\ua82c\U000105c9-\U000105e4\U00010d24-\U00010f85\U00011070\U0001133b"
+    "\U00011382-\U000113d0\U0001145e\U00011839-\U00011a99\U00011d42-\U0001612f"
+    "\U00016d63-\U00016ff1\U0001d127-\U0001d128\U0001d250-\U0001d281\U0001e08f-\U0001e6f5])"
+)
 
 # The same patterns as other files spell them; each splits every text as ours does.
 _OTHER_SPELLINGS = {
@@ -100,6 +113,17 @@ def pattern_name(name_or_regex: str) -> str:
         if name_or_regex == expression:
             return name
     return _OTHER_SPELLINGS.get(name_or_regex, name_or_regex)
+
+
+def normalize_nfc(text: str) -> str:
+    """The text in normalization form NFC of Unicode 9.0, which is what `tokenizers` has.
+
+    To a newer version of Python, some characters are marks, or parts of others, that were not
+    assigned then. They are left as they are, and what is between them is normalized.
+    """
+    if text.isascii():
+        return text
+    return "".join(normalize("NFC", part) for part in _SINCE_UNICODE_10.split(text))
 
 
 @lru_cache(maxsize=32)

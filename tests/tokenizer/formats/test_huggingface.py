@@ -95,6 +95,7 @@ def hugging_face_file(**changes: Any) -> dict[str, Any]:
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
     content: dict[str, Any] = {
         "normalizer": None,
+        "decoder": None,
         "pre_tokenizer": byte_level,
         "added_tokens": [],
         "model": {"type": "BPE", "vocab": {**BYTES, "ab": 256}, "merges": [["a", "b"]]},
@@ -113,7 +114,9 @@ def split_by(pattern: dict[str, str], behavior: str = "Isolated", invert: bool =
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"normalizer": {"type": "NFC"}}, "has the normalizer NFC, which trafo does not"),
+        ({"normalizer": {"type": "NFKC"}}, "has the normalizer NFKC, which trafo does not"),
+        ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Lowercase"}]}}, "Lowercase"),
+        ({"decoder": {"type": "Metaspace"}}, "has the decoder Metaspace"),
         ({"pre_tokenizer": {"add_prefix_space": True}}, "add_prefix_space"),
         ({"pre_tokenizer": {"type": "Metaspace"}}, r"pre-tokenizer \['Metaspace'\]"),
         ({"pre_tokenizer": split_by({"Regex": "a+"}, "Removed")}, "behavior 'Removed'"),
@@ -127,8 +130,8 @@ def split_by(pattern: dict[str, str], behavior: str = "Isolated", invert: bool =
         ({"model": {"dropout": 0.1}}, "dropout = 0.1"),
         ({"model": {"byte_fallback": True}}, "byte_fallback"),
         ({"model": {"end_of_word_suffix": "</w>"}}, "end_of_word_suffix"),
-        ({"added_tokens": [{"id": 300, "content": "<m>", "lstrip": True}]}, "'<m>': .* lstrip"),
-        ({"added_tokens": [{"id": 65, "content": "<m>"}]}, "65 of '<m>' already belongs"),
+        ({"added_tokens": [{"id": 257, "content": "<m>", "lstrip": True}]}, "'<m>': .* lstrip"),
+        ({"added_tokens": [{"id": 65, "content": "<m>"}]}, "has the id 65, but"),
         ({"added_tokens": [{"id": 65, "content": ""}]}, "content ''"),
         ({"added_tokens": ["x"]}, "content None"),
         ({"added_tokens": 7}, "the added tokens are not a list"),

@@ -26,6 +26,7 @@ from trafo.tokenizer.words.specials import NO_SPECIALS, SpecialFinder
 _MANY_SPECIALS = 16  # from here on, looking for one after the other takes longer than for all
 _STEP = BUFFER // 8  # characters of a text that are taken in at a time
 _CHUNK = 1 << 20  # bytes of a long text that one thread encodes at a time
+_NFC_GROWTH = 3  # times the bytes that a text can have after normalization
 
 
 class CompiledEncoder:
@@ -33,7 +34,10 @@ class CompiledEncoder:
 
     def __init__(self, spec: TokenizerSpec) -> None:
         self._pattern = spec.pattern
-        self.finder = SpecialFinder(list(spec.special_tokens))
+        self.finder = SpecialFinder(
+            list(spec.special_tokens), second_pass=spec.normalized_tokens, nfc=spec.nfc
+        )
+        self._no_specials = SpecialFinder([], self.finder.document_end, nfc=spec.nfc)
         merges = Merges.from_spec(spec)
         special_ids = list(spec.special_tokens.values())
         self._encoders = Pool(lambda: Encoder(spec.pattern, merges, special_ids))
@@ -58,6 +62,9 @@ class CompiledEncoder:
         if len(raw) > BUFFER:
             return _as_list(self.encode_long(text, special))
         data = np.frombuffer(raw, np.uint8)
+        if self.finder.nfc:
+            specials = self.special_finder(special).find(data, 0, len(raw))
+            return _as_list(self._encode_part(data, 0, len(raw), specials, special))
         specials = self._find_specials(text, data, special)
         encoder = self._encoders.take()
         try:
@@ -88,27 +95,30 @@ class CompiledEncoder:
         """The ids of as much as no further text can change, and how many bytes that is."""
         data = np.frombuffer(bytes(pending), np.uint8)
         end, specials = cutter.cut(data, 0, len(data), is_end=is_end)
+        return _as_list(self._encode_part(data, 0, end, specials, special)), end
+
+    def _encode_part(
+        self, data: Bytes, start: int, stop: int, specials: Specials, special: SpecialPolicy
+    ) -> Ids:
+        """The ids of data[start:stop], which was cut out of a text."""
+        if self.finder.nfc:
+            data, specials = self.special_finder(special).normalize(data, start, stop, specials)
+            start, stop = 0, len(data)
         self._check_refused(specials, special)
+        room = np.empty(stop - start + SLACK, np.uint32)
         with self._encoders.borrow() as encoder:
-            room = encoder.buffer if end <= BUFFER else np.empty(end + SLACK, np.uint32)
-            count = encoder.encode(data, 0, end, specials, room)
-            return _as_list(room[:count]), end
+            return room[: encoder.encode(data, start, stop, specials, room)]
 
     def encode_long(self, text: str, special: SpecialPolicy) -> Ids:
         """Cut a long text into chunks, encode them side by side, and put the ids in order."""
         data = _utf8_view(text)
-        ids = np.empty(len(data), np.uint32)
+        ids = np.empty(len(data) * (_NFC_GROWTH if self.finder.nfc else 1), np.uint32)
         count = 0
-
-        def encode(chunk: tuple[int, int, Specials]) -> Ids:
-            start, stop, specials = chunk
-            self._check_refused(specials, special)
-            room = np.empty(stop - start + SLACK, np.uint32)
-            with self._encoders.borrow() as encoder:
-                return room[: encoder.encode(data, start, stop, specials, room)]
-
         chunks = _chunks(data, self.new_cutter(special))
-        for found in map_in_order(encode, chunks, default_workers()):
+        encoded = map_in_order(
+            lambda chunk: self._encode_part(data, *chunk, special), chunks, default_workers()
+        )
+        for found in encoded:
             ids[count : count + len(found)] = found
             count += len(found)
         ids.resize(count, refcheck=False)  # gives the rest of the memory back without a copy
@@ -118,7 +128,7 @@ class CompiledEncoder:
         """The special tokens to look for in a text."""
         check_choice(special)
         if special == "ignore":
-            return SpecialFinder([], self.finder.document_end)
+            return self._no_specials
         return self.finder
 
     def _find_specials(self, text: str, data: Bytes, special: SpecialPolicy) -> Specials:

@@ -6,12 +6,13 @@ encoded long before that, by the algorithm of `reference.py` on ids.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Literal
 
 from trafo.errors import InputError
 from trafo.tokenizer.formats.spec import TokenizerSpec, merges_as_ids
-from trafo.tokenizer.patterns import compile_pattern, split_words
+from trafo.tokenizer.patterns import compile_pattern, normalize_nfc, split_words
 from trafo.tokenizer.reference import split_specials
 
 SpecialPolicy = Literal["allow", "ignore", "refuse"]
@@ -48,17 +49,29 @@ class FirstEncoder:
             return None
         self._room -= length
         check_choice(special)
-        special_ids = {} if special == "ignore" else self._spec.special_tokens
         ids: list[int] = []
-        for span in split_specials(text, list(special_ids)):
-            if span in special_ids:
-                if special == "refuse":
-                    raise refusal_of_special(span)
-                ids.append(special_ids[span])
-                continue
-            for word in split_words(span, self._spec.pattern):
-                ids += self._encode_word(word.encode())
+        for span, special_id in self._split(text, special != "ignore"):
+            if special_id is None:
+                for word in split_words(span, self._spec.pattern):
+                    ids += self._encode_word(word.encode())
+            elif special == "refuse":
+                raise refusal_of_special(span)
+            else:
+                ids.append(special_id)
         return ids
+
+    def _split(self, text: str, with_specials: bool) -> Iterator[tuple[str, int | None]]:
+        """The special tokens of a text with their ids, and the text between them, normalized."""
+        spec = self._spec
+        specials = spec.special_tokens if with_specials else {}
+        second = [token for token in specials if token in spec.normalized_tokens]
+        first = [token for token in specials if token not in spec.normalized_tokens]
+        for span in split_specials(text, first):
+            if span in first:
+                yield span, specials[span]
+                continue
+            for part in split_specials(normalize_nfc(span) if spec.nfc else span, second):
+                yield part, specials[part] if part in second else None
 
     def _encode_word(self, word: bytes) -> list[int]:
         if self._spec.whole_words and word in self._ids:

@@ -1,9 +1,10 @@
 """Hugging Face's `tokenizer.json` for byte-level BPE, in and out.
 
 The file names a pipeline: normalizer, pre-tokenizer (the split pattern), model (vocabulary and
-merges in GPT-2's byte alphabet), decoder, and added tokens, which are matched in the text first. A
-file is refused if trafo would give other ids. Special tokens that a post-processor puts around a
-text are left out: add them after encoding.
+merges in GPT-2's byte alphabet), decoder, and added tokens. Those that are not `normalized` are
+matched in the text first, the others in what is left of it after normalization. A file is refused
+if trafo would give other ids. Special tokens that a post-processor puts around a text are left out:
+add them after encoding. Nor is a text truncated or padded, as in `transformers`.
 """
 
 from collections.abc import Collection
@@ -12,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from trafo.errors import FormatError
-from trafo.tokenizer.formats.byte_alphabet import to_printable
+from trafo.runtime.console import say
+from trafo.tokenizer.formats.byte_alphabet import from_printable, to_printable
 from trafo.tokenizer.formats.gpt2 import parse_merges, parse_vocab
 from trafo.tokenizer.formats.huggingface_split import (
     byte_level,
@@ -21,6 +23,7 @@ from trafo.tokenizer.formats.huggingface_split import (
 )
 from trafo.tokenizer.formats.json_files import read_json, write_json
 from trafo.tokenizer.formats.spec import TokenizerSpec, check_id, with_special_tokens
+from trafo.tokenizer.patterns import normalize_nfc
 
 # Switches of the model that would change the ids, and the values that do not.
 _HARMLESS: dict[str, tuple[Any, ...]] = {
@@ -36,18 +39,21 @@ def read_huggingface(path: Path) -> TokenizerSpec:
     content = read_json(path)
     where = str(path)
     model = _check_model(content.get("model"), where)
-    normalizer = content.get("normalizer")
-    if normalizer not in (None, {"type": "Sequence", "normalizers": []}):
-        kind = normalizer.get("type") if isinstance(normalizer, dict) else normalizer
-        what = f"has the normalizer {kind}, which trafo does not support"
-        hint = "trafo encodes text as it is; a GGUF file of the same model may hold no normalizer"
-        raise FormatError(what, where=where, hint=hint)
-    specials = _added_tokens(content.get("added_tokens") or [], where)
+    nfc = _has_nfc(content.get("normalizer"), where)
+    _check_decoder(content.get("decoder"), where)
+    for block in ("truncation", "padding"):
+        if content.get(block) is not None:
+            say(
+                f"{where}: trafo does not apply its {block}; neither does transformers unless asked"
+            )
+    specials, normalized = _added_tokens(content.get("added_tokens") or [], model, nfc, where)
     spec = TokenizerSpec(
         _ordinary_vocab(model["vocab"], specials, where),
         [],
         pattern=pattern_of_pre_tokenizer(content.get("pre_tokenizer"), where),
         whole_words=bool(model.get("ignore_merges")),
+        nfc=nfc,
+        normalized_tokens=normalized,
     )
     spec = with_special_tokens(spec, specials)
     merges = parse_merges(
@@ -58,6 +64,34 @@ def read_huggingface(path: Path) -> TokenizerSpec:
     return replace(spec, merges=merges)
 
 
+def _has_nfc(normalizer: Any, where: str) -> bool:
+    """Whether text is normalized to NFC; any other normalizer is refused."""
+    match normalizer:
+        case None:
+            return False
+        case {"type": "NFC"}:
+            return True
+        case {"type": "Sequence", "normalizers": list(steps)}:
+            return sum(_has_nfc(step, where) for step in steps) > 0
+    kind = normalizer.get("type") if isinstance(normalizer, dict) else normalizer
+    what = f"has the normalizer {kind}, which trafo does not support"
+    hint = "trafo knows NFC; a GGUF file of the same model may hold no normalizer"
+    raise FormatError(what, where=where, hint=hint)
+
+
+def _check_decoder(decoder: Any, where: str) -> None:
+    """Refuse a decoder that makes of ids another text than their bytes."""
+    match decoder:
+        case None | {"type": "ByteLevel" | "Fuse"}:
+            return
+        case {"type": "Sequence", "decoders": list(steps)}:
+            for step in steps:
+                _check_decoder(step, where)
+            return
+    kind = decoder.get("type") if isinstance(decoder, dict) else decoder
+    raise FormatError(f"has the decoder {kind}, which trafo does not support", where=where)
+
+
 def write_huggingface(
     spec: TokenizerSpec,
     path: Path,
@@ -66,13 +100,16 @@ def write_huggingface(
     shown: Collection[str] = (),
 ) -> None:
     """Write a `tokenizer.json`; `begin` goes before every text, `shown` tokens are printed."""
-    added = [_added_token(token, i, token in shown) for token, i in _by_id(spec.special_tokens)]
+    added = [
+        _added_token(token, i, token in shown, token in spec.normalized_tokens)
+        for token, i in _by_id(spec.special_tokens)
+    ]
     content = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": added,
-        "normalizer": None,
+        "normalizer": {"type": "NFC"} if spec.nfc else None,
         "pre_tokenizer": pre_tokenizer_of_pattern(spec.pattern, str(path)),
         "post_processor": None if begin is None else _template(begin, spec.special_tokens[begin]),
         "decoder": byte_level(),  # only the type matters, but `tokenizers` wants the others too
@@ -113,11 +150,19 @@ def _ordinary_vocab(
     return parse_vocab(ordinary, where)
 
 
-def _added_tokens(added: Any, where: str) -> dict[str, int]:
-    """All of them, special or not, are cut out of the text before it is split into words."""
+def _added_tokens(
+    added: Any, model: dict[str, Any], nfc: bool, where: str
+) -> tuple[dict[str, int], frozenset[str]]:
+    """The ids of all added tokens, special or not, and which are looked for in a second pass.
+
+    `tokenizers` takes the id from the vocabulary, or else the next free one, whatever the file
+    says: a file that says another is refused.
+    """
     if not isinstance(added, list):
         raise FormatError("the added tokens are not a list", where=where)
     specials: dict[str, int] = {}
+    normalized: set[str] = set()
+    next_id = len(model["vocab"])
     for token in added:
         content = token.get("content") if isinstance(token, dict) else None
         if not isinstance(content, str) or not content:
@@ -126,13 +171,58 @@ def _added_tokens(added: Any, where: str) -> dict[str, int]:
         for switch in ("single_word", "lstrip", "rstrip"):
             if token.get(switch):
                 raise FormatError(f"trafo does not support {switch}", where=place)
-        specials[content] = check_id(token.get("id"), place)
-    return specials
+        matched = normalize_nfc(content) if nfc and token.get("normalized") else content
+        if matched in specials:
+            raise FormatError("is listed twice", where=place)
+        i = check_id(token.get("id"), place)
+        if content not in model["vocab"]:
+            expected, next_id = next_id, next_id + 1
+        elif _is_another_token(content, model):
+            what = "the vocabulary has this key for other bytes, which text may hold"
+            raise FormatError(what, where=place)
+        else:
+            expected = model["vocab"][content]
+        if i != expected:
+            what = f"has the id {i}, but `tokenizers` gives it the id {expected}"
+            hint = "correct the file; without an id in the vocabulary, the next free one counts"
+            raise FormatError(what, where=place, hint=hint)
+        specials[matched] = i
+        if token.get("normalized"):
+            normalized.add(matched)
+    if not nfc and not _can_overlap(specials.keys() - normalized, normalized):
+        normalized.clear()  # one pass finds the same
+    return specials, frozenset(normalized)
 
 
-def _added_token(token: str, i: int, is_shown: bool) -> dict[str, Any]:
-    no = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {"id": i, "content": token, **no, "special": not is_shown}
+def _is_another_token(content: str, model: dict[str, Any]) -> bool:
+    """Whether a key of the vocabulary, read in the byte alphabet, is a token that text can become.
+
+    `é` is the key of the byte 0xE9: `tokenizers` gives the added token `é` the id of that byte.
+    (A token that merges make is missed when the merges are read.)
+    """
+    try:
+        token = from_printable(content)
+    except KeyError:
+        return False
+    is_word = bool(model.get("ignore_merges")) and "\ufffd" not in token.decode(errors="replace")
+    return token != content.encode() and (len(token) == 1 or is_word)
+
+
+def _can_overlap(first: Collection[str], second: Collection[str]) -> bool:
+    """Whether in some text a token of one set overlaps one of the other."""
+    starts = {token[:k] for token in first for k in range(1, len(token) + 1)}
+    ends = {token[-k:] for token in first for k in range(1, len(token) + 1)}
+    return any(
+        any(token[-k:] in starts or token[:k] in ends for k in range(1, len(token) + 1))
+        or any(other in token or token in other for other in first)
+        for token in second
+    )
+
+
+def _added_token(token: str, i: int, is_shown: bool, is_normalized: bool) -> dict[str, Any]:
+    no = dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
+    flags = {**no, "normalized": is_normalized, "special": not is_shown}
+    return {"id": i, "content": token, **flags}
 
 
 def _template(begin: str, i: int) -> dict[str, Any]:

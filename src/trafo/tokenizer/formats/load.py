@@ -58,6 +58,8 @@ def save_folder(
         "content_hash": content_hash(spec),
         "training": dict(training or {}),
     }
+    if spec.nfc or spec.normalized_tokens:
+        about |= {"nfc": spec.nfc, "normalized_tokens": sorted(spec.normalized_tokens)}
     write_json(folder / "trafo.json", about, indent=2)
 
 
@@ -68,7 +70,12 @@ def load_folder(folder: Path) -> TokenizerSpec:
     for special, i in specials.items():
         check_id(i, f"{folder / 'trafo.json'}, special token {special!r}")
     spec = read_gpt2(folder / "vocab.json", folder / "merges.txt", specials, about["pattern"])
-    spec = replace(spec, whole_words=about["whole_words"])
+    spec = replace(
+        spec,
+        whole_words=about["whole_words"],
+        nfc=about.get("nfc") is True,
+        normalized_tokens=frozenset(map(str, about.get("normalized_tokens") or ())),
+    )
     if content_hash(spec) != about["content_hash"]:
         raise FormatError(
             "a file was changed or damaged: the content does not match the hash in trafo.json",

@@ -23,7 +23,9 @@ class TokenizerSpec:
     """`vocab` holds the special tokens too; ids may have gaps.
 
     `whole_words` takes a word that is a token as that token, whatever the merges say (Hugging Face
-    calls it `ignore_merges`); vocabularies with tokens that no merge makes need it.
+    calls it `ignore_merges`); vocabularies with tokens that no merge makes need it. `nfc`
+    normalizes what is between special tokens before it is split into words. The special tokens in
+    `normalized_tokens` are looked for only then, in what the other special tokens have left.
     """
 
     vocab: dict[int, bytes]
@@ -31,6 +33,8 @@ class TokenizerSpec:
     special_tokens: dict[str, int] = field(default_factory=dict)
     pattern: str = "gpt2"
     whole_words: bool = False
+    nfc: bool = False
+    normalized_tokens: frozenset[str] = frozenset()
 
     def ordinary_tokens(self) -> dict[bytes, int]:
         """The tokens that plain text can become, by id: all but those that are only special."""
@@ -77,6 +81,8 @@ def content_hash(spec: TokenizerSpec) -> str:
         add(special.encode(), i)
     # A pattern's name and its expression mean the same.
     add(pattern_regex(spec.pattern).encode(), int(spec.whole_words))
+    if spec.nfc or spec.normalized_tokens:
+        add(int(spec.nfc), *(token.encode() for token in sorted(spec.normalized_tokens)))
     return digest.hexdigest()
 
 

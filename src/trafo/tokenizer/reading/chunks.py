@@ -62,7 +62,7 @@ class PlannedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk that has been read: valid UTF-8.
+    """A chunk that has been read: valid UTF-8, normalized if the tokenizer does that.
 
     `specials` are its special tokens and, with the index that the finder has for them, the ends of
     its documents: of every record, and of the file.
@@ -71,6 +71,7 @@ class Chunk:
     data: Bytes
     specials: Specials
     plan: PlannedChunk
+    num_bytes: int  # before normalization
 
 
 class Chunker:
@@ -249,7 +250,29 @@ class Chunker:
         else:
             data = valid_text(data, plan.file.path, plan.start, errors)
             ends = np.array([len(data)] if plan.is_last else [], np.int64)
-        return Chunk(data, self._find_specials(data, ends), plan)
+        num_bytes = len(data)
+        if self.finder.nfc:
+            data, specials = self._normalize(data, ends)
+        else:
+            specials = self._find_specials(data, ends)
+        return Chunk(data, specials, plan, num_bytes)
+
+    def _normalize(self, data: Bytes, ends: Int64s) -> tuple[Bytes, Specials]:
+        """Documents normalized one by one; special tokens and ends as in `_find_specials`."""
+        parts: list[bytes] = []
+        found: list[Specials] = []
+        size = 0
+        for start, stop in pairwise([0, *ends.tolist(), *([] if len(ends) else [len(data)])]):
+            part, specials = self.finder.normalize(
+                data, start, stop, self.finder.find(data, start, stop)
+            )
+            parts.append(part.tobytes())
+            found.append(specials + np.array([size, size, 0]))
+            size += len(part)
+            if len(ends):
+                found.append(np.array([[size, size, self.finder.document_end]], np.int64))
+        # Not `concatenate`: to numba, an array that may be written to is another type.
+        return np.frombuffer(b"".join(parts), np.uint8), np.concatenate(found)
 
     def _find_specials(self, data: Bytes, ends: Int64s) -> Specials:
         """Special tokens inside documents, and the documents' ends, in order of place."""

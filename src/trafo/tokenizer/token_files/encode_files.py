@@ -131,7 +131,7 @@ class ChunkEncoder:
             ids = encoder.encode_chunk(data, specials, self._document_end_id)
             ends = self._document_ends(specials, encoder.places_of_specials())
             ids = ids.astype(self._dtype)
-            return Encoded(ids, ends, len(data), plan.next, plan.disk_bytes)
+            return Encoded(ids, ends, chunk.num_bytes, plan.next, plan.disk_bytes)
 
     def _refuse_specials(self, specials: Specials, plan: PlannedChunk) -> None:
         found = specials[specials[:, 2] < self._finder.document_end]

@@ -11,7 +11,9 @@ words of the whole. Such a place is
    and the one before (`'` `l` becomes `'ll`), but no earlier one. It must not be after a word of
    white space, which may end where it does only because of the letter after it (`\\s+(?!\\S)`).
 
-A user's own expression may look anywhere, so only the first kind is safe for it.
+A user's own expression may look anywhere, so only the first kind is safe for it. The third kind is
+not safe for a text that is normalized later, because it may be inside a composed character; nor is
+the second if special tokens are looked for only then.
 """
 
 import re
@@ -35,6 +37,10 @@ class Cutter:
     def __init__(self, pattern: str, finder: SpecialFinder) -> None:
         self._scanner = Scanner(pattern)
         self._finder = finder
+        self._cuts_at_words = self._scanner.is_named and not finder.nfc
+        self._cuts_at_spaces = self._scanner.cuts_at_spaces and not (
+            finder.nfc and finder.has_two_passes
+        )
 
     def last_certain_place(self, window: bytes) -> int | None:
         """A safe place in the middle of a text, found from the bytes around it alone.
@@ -43,7 +49,7 @@ class Cutter:
         white space that follows an ASCII letter or digit, and inside nothing that could be a
         special token. None if there is none.
         """
-        if not self._scanner.cuts_at_spaces:
+        if not self._cuts_at_spaces:
             return None
         longest = self._finder.longest
         end = len(window) - max(0, longest - 1)
@@ -68,7 +74,9 @@ class Cutter:
         if is_end:
             return stop, specials
         # After this, a special token may have begun that only more text will show.
-        limit = max(start, stop - max(0, self._finder.longest - 1))
+        # It may also cut off the end of one that is found in the second pass.
+        passes = 2 if self._finder.has_two_passes else 1
+        limit = max(start, stop - passes * max(0, self._finder.longest - 1))
         specials = specials[specials[:, 0] < limit]
         last_special = int(specials[-1, 1]) if len(specials) else start
         if last_special >= limit:
@@ -77,14 +85,12 @@ class Cutter:
 
     def _before_word(self, data: Bytes, start: int, stop: int) -> int:
         """The last safe place in text without special tokens; `start` if there is none."""
-        if not self._scanner.is_named:
-            return start
-        window = max(start, stop - _WINDOW)
-        if self._scanner.cuts_at_spaces and (
+        window = max(start, stop - _WINDOW) if self._cuts_at_words else start
+        if self._cuts_at_spaces and (
             found := _LAST_WORD_THEN_SPACE.match(data[window:stop].tobytes())
         ):
             return window + found.end()
-        return self._before_last_words(data, start, stop)
+        return self._before_last_words(data, start, stop) if self._cuts_at_words else start
 
     def _before_last_words(self, data: Bytes, start: int, stop: int) -> int:
         stop = whole_characters(data, start, stop)
