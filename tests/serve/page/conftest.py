@@ -20,7 +20,7 @@ from playwright.sync_api import expect
 from trafo.checkpoint.bundle import Bundle, TranslatorBundle
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.data.pair_tokenizer import PairTokenizer
-from trafo.generate.engine import EngineConfig, build_engine
+from trafo.generate.engine import Engine, EngineConfig, build_engine
 from trafo.models import EncoderDecoder, EncoderDecoderConfig, TransformerLM
 from trafo.serve.app import App
 from trafo.serve.chat_template import ChatTemplate
@@ -91,14 +91,19 @@ def translator_bundle(tokenizer: Tokenizer) -> TranslatorBundle:
 
 
 @pytest.fixture(scope="session")
-def models(language_bundle: Bundle, translator_bundle: TranslatorBundle) -> Callable[[], Models]:
-    """The models, with a new worker for each server."""
-    engine = build_engine(language_bundle.model, EngineConfig(threads=1))
+def models(
+    language_bundle: Bundle, translator_bundle: TranslatorBundle, bundle: Bundle, engine: Engine
+) -> Callable[[], Models]:
+    """The models, with a new worker for each server; "bytes" has another vocabulary."""
+    tiny = build_engine(language_bundle.model, EngineConfig(threads=1))
     path = Path("models")
 
     def make() -> Models:
-        language = LanguageModel("tiny", path, language_bundle, Worker(engine, 8), ChatTemplate())
-        return Models([language, TranslationModel("translator", path, translator_bundle)])
+        language = [
+            LanguageModel("tiny", path, language_bundle, Worker(tiny, 8), ChatTemplate()),
+            LanguageModel("bytes", path, bundle, Worker(engine, 8), ChatTemplate()),
+        ]
+        return Models([*language, TranslationModel("translator", path, translator_bundle)])
 
     return make
 
@@ -144,6 +149,10 @@ class Visit:
     page: object
     requests: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+
+    def forget_failed_requests(self) -> None:
+        """The browser logs every request that fails; what the page makes of it still counts."""
+        self.problems = [each for each in self.problems if "Failed to load resource" not in each]
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The frame of the page in a real browser: keys, a server that goes away, themes."""
 
+import pytest
 from playwright.sync_api import expect
 
 
@@ -30,6 +31,95 @@ def test_a_server_that_goes_away_is_waited_for(visit):
     expect(page.locator("#text")).to_have_value("cat and mat")
     expect(page.locator(".chip").nth(2)).to_be_visible()
     made.problems.clear()  # the browser logs the failed request
+
+
+def test_rooms_entered_for_the_first_time_without_a_server(visit):
+    made = visit("#runs")
+    page = made.page
+    expect(page.get_by_label("show tiny")).to_be_visible()
+    page.context.set_offline(True)
+    for room in ("Write", "Tokens", "Inside", "Translate"):
+        page.get_by_role("link", name=room, exact=True).click()
+        expect(page.locator(".room .problem")).to_contain_text("the server does not answer")
+    page.get_by_role("link", name="Runs", exact=True).click()
+    page.context.set_offline(False)
+    expect(page.locator("#banner")).to_be_hidden()
+    expect(page.get_by_label("show tiny")).to_be_visible()
+    page.get_by_role("link", name="Write", exact=True).click()
+    expect(page.locator(".tokens-text")).to_contain_text("Press Write")
+    page.get_by_role("link", name="Inside", exact=True).click()
+    expect(page.locator(".head canvas[data-painted]")).to_have_count(8)
+    made.forget_failed_requests()
+
+
+TYPE = """([field, text]) => {
+  const node = document.querySelector(field);
+  node.value = text;
+  node.dispatchEvent(new Event("input", { bubbles: true }));
+}"""
+
+
+@pytest.mark.parametrize("leave", ["reload", "room"])
+def test_nothing_that_was_typed_is_lost_however_soon_one_leaves(visit, leave):
+    page = visit("#write").page
+    fields = {
+        "Write": ("#prompt", "typed just now"),
+        "Tokens": ("#text", "cat & mat"),
+        "Inside": ("#inside-text", "a_b.c"),
+        "Translate": ("#sentence", "the café"),
+    }
+    for room, (field, text) in fields.items():
+        page.get_by_role("link", name=room, exact=True).click()
+        expect(page.locator(field)).not_to_have_value(text)
+        page.evaluate(TYPE, [field, text])
+        if leave == "reload":
+            page.reload()
+        else:
+            page.get_by_role("link", name="Runs", exact=True).click()
+            expect(page.locator(".room.runs")).to_be_visible()
+            page.get_by_role("link", name=room, exact=True).click()
+        expect(page.locator(field)).to_have_value(text)
+    for room, (field, text) in fields.items():  # each in its own address
+        page.get_by_role("link", name=room, exact=True).click()
+        expect(page.locator(field)).to_have_value(text)
+
+
+def test_only_a_translator(visit):
+    page = visit("#runs").page
+    card = {"id": "translator", "kind": "translation", "step": 3, "created": 1}
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": [card]}))
+    page.evaluate("sessionStorage.clear(); history.replaceState(null, '', '/')")
+    page.reload()
+    expect(page.locator(".room.translate .translation")).not_to_be_empty()
+    expect(page.locator("nav [aria-current]")).to_have_text("Translate")
+    page.get_by_role("link", name="Write", exact=True).click()
+    expect(page.locator("main")).to_contain_text("No language model is served")
+    page.locator(".brand").click()
+    expect(page.locator(".room.translate")).to_be_visible()
+
+
+def test_a_newer_checkpoint_is_noticed_in_every_room(visit):
+    """Its step is in the head of the page, and the figures are its own."""
+    made = visit("#inside?text=cat")
+    page = made.page
+    expect(page.locator("#facts")).to_contain_text("step 7 ")
+    expect(page.locator(".lens td").first).to_be_visible()
+    cards = page.evaluate("fetch('/v1/models').then((answer) => answer.json())")
+    for each in cards["data"]:
+        each["step"] = 8
+    page.route("**/v1/models", lambda route: route.fulfill(json=cards))
+    with page.expect_request("**/inside/layers"):
+        expect(page.locator("#facts")).to_contain_text("step 8 ")
+
+
+def test_a_model_is_chosen_for_all_rooms(visit):
+    page = visit("#tokens?text=cat").page
+    expect(page.locator(".chip").first).to_be_visible()
+    page.get_by_role("link", name="Write", exact=True).click()
+    page.locator("#model").select_option("bytes")
+    page.get_by_role("link", name="Tokens", exact=True).click()
+    expect(page.locator(".chip-id")).to_have_text(["99", "97", "116"])  # the bytes of "cat"
+    assert "model=bytes" in page.evaluate("location.hash")
 
 
 def test_dark_and_light(visit):

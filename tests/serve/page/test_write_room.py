@@ -1,5 +1,6 @@
 """The Write room in a real browser: streaming, alternatives, sliders, links."""
 
+import re
 from urllib.parse import parse_qs
 
 import numpy as np
@@ -25,7 +26,7 @@ def shown(page):
 
 def ids_in_address(page):
     text = parse_qs(page.evaluate("location.hash").split("?")[1])["text"][0]
-    return [int(part, 36) for part in text.split(".")]
+    return [int(part, 36) for part in text.split("_")[0].split(".")]  # branches follow
 
 
 def test_streams_what_the_generator_writes(visit, language_bundle):
@@ -73,7 +74,7 @@ def test_a_text_grows_beyond_the_context(visit, language_bundle):
     page.locator(".token").last.click()
     expect(page.locator(".bar-row.chosen")).to_have_attribute("data-id", str(whole[-1]))
     second = visit(page.evaluate("location.hash")).page
-    expect(second.locator(".token")).to_have_count(len(whole))
+    expect(second.locator(".token.tinted")).to_have_count(len(whole) - 1)
     assert shown(second) == shown(page)
 
 
@@ -114,18 +115,24 @@ def test_moving_a_slider_asks_nothing(visit):
     made = visit("#write?n=3")
     write(made.page)
     expect(made.page.locator(".bars .bar-row").first).to_be_visible()
-    before = len(made.requests)
+    made.page.wait_for_load_state("networkidle")
+    before = asked(made)
     figure = made.page.locator(".bars .figure").first.inner_text()
     made.page.fill("#slider-temperature", "2")
     expect(made.page.locator(".bars .figure").first).not_to_have_text(figure)
-    assert len(made.requests) == before
+    assert asked(made) == before
+
+
+def asked(made):
+    """All requests but those for the newest step."""
+    return [url for url in made.requests if not url.endswith("/v1/models")]
 
 
 def test_a_link_shows_the_same_text(visit):
     first = visit("#write?n=5&seed=11").page
     write(first)
     second = visit(first.evaluate("location.hash")).page
-    expect(second.locator(".token")).to_have_count(len(shown(first)))
+    expect(second.locator(".token.tinted")).to_have_count(len(shown(first)) - 1)
     assert shown(second) == shown(first)
 
 
@@ -161,3 +168,163 @@ def test_keyboard_and_phone_width(visit):
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "prompt"
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def finish(page):
+    expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+
+
+def sampled(page, prompt, length, seed):
+    """The ids that a single request to the service gets."""
+    body = {"model": "tiny", "prompt": prompt, "max_tokens": length, "seed": seed}
+    body |= {"temperature": 0.8, "top_p": 0.95, "logprobs": 0}
+    return page.evaluate(
+        """body => fetch("/v1/completions", { method: "POST", body: JSON.stringify(body),
+             headers: { "Content-Type": "application/json" } })
+           .then((answer) => answer.json()).then(({ choices }) => choices[0].logprobs.token_ids)""",
+        body,
+    )
+
+
+def test_another_model_has_its_own_ids_of_the_same_text(visit, language_bundle):
+    page = visit("#write?n=6&seed=3&t=0").page
+    write(page)
+    ids = ids_in_address(page)
+    text = language_bundle.tokenizer.decode(ids)
+    given = page.locator(".token.given").count()
+    page.locator("#model").select_option("bytes")
+    expect(page.locator(".token")).to_have_count(len(text.encode()))
+    finish(page)
+    assert bytes(ids_in_address(page)) == text.encode()  # each id of this model is a byte
+    expect(page.locator(".token.given")).to_have_count(len("The cat"))
+    link = page.evaluate("location.hash")
+    page.locator("#model").select_option("tiny")
+    expect(page.locator(".token")).to_have_count(len(ids))
+    finish(page)
+    assert ids_in_address(page) == ids
+    expect(page.locator(".token.given")).to_have_count(given)
+    # A link whose model is not here any more must not show its ids as other words.
+    page.evaluate("hash => { location.hash = hash }", link.replace("model=bytes", "model=tiny"))
+    expect(page.locator(".tokens-text")).to_contain_text("another vocabulary")
+
+
+def test_a_double_click_writes_what_one_click_writes(visit):
+    page = visit("#write?n=8&seed=5").page
+    page.fill("#prompt", "The cat")
+    page.route("**/inside/scores", slowly())  # the first click is still at work at the second one
+    page.get_by_role("button", name="Write", exact=True).dblclick()
+    expect(page.locator(".status").first).to_contain_text("maximum length")
+    finish(page)
+    ids = ids_in_address(page)
+    given = page.locator(".token.given").count()
+    assert ids[given:] == sampled(page, "The cat", 8, 5)
+    page.locator(".token").nth(given).click()
+    expect(page.locator(".bar-row.chosen")).to_have_attribute("data-id", str(ids[given]))
+    other = page.locator(".bars .bar-row:not(.chosen):not(.rest)").first
+    chosen = int(other.get_attribute("data-id"))
+    other.dblclick()
+    page.wait_for_function("id => location.hash.includes(id)", arg=packed([*ids[:given], chosen]))
+    finish(page)
+    prompt = [*ids[:given], chosen]
+    assert ids_in_address(page) == [*prompt, *sampled(page, prompt, 8, 5)]
+
+
+def slowly():
+    """Answer the first request late, the others at once."""
+    first = []
+
+    def handle(route):
+        if first:
+            return route.continue_()
+        first.append(route)
+        return route.request.frame.page.wait_for_timeout(150) or route.continue_()
+
+    return handle
+
+
+def test_branches_stay(visit):
+    """After an alternative of the prompt, after Write was pressed again, and after a reload."""
+    page = visit("#write?n=5&seed=1").page
+    write(page)
+    first = ids_in_address(page)
+    page.locator(".token.given").last.click()
+    expect(page.locator(".distribution h3")).to_contain_text("alternatives")
+    page.locator(".bars .bar-row:not(.chosen):not(.rest)").first.click()
+    expect(page.locator(".tree .branch")).to_have_count(2)
+    finish(page)
+    second = ids_in_address(page)
+    assert second != first
+    write(page, "The cat", seed=2)
+    third = ids_in_address(page)
+    assert third not in (first, second)
+    titles = shown(page)
+    tree = page.locator(".tree").inner_text()
+    page.reload()
+    expect(page.locator(".token.tinted")).to_have_count(len(third) - 1)
+    finish(page)
+    assert shown(page) == titles
+    assert sorted(page.locator(".tree").inner_text().split()) == sorted(tree.split())
+    for ids in (second, first):
+        buttons = page.locator('.tree .branch[aria-pressed="false"]')
+        for index in range(buttons.count()):
+            if ids_in_address(page) == ids:
+                break
+            buttons.nth(index).click()
+            finish(page)
+        assert ids_in_address(page) == ids
+        expect(page.locator(".token.tinted")).to_have_count(len(ids) - 1)
+
+
+def test_reading_the_prompt_can_be_seen_and_stopped(visit):
+    page = visit("#write").page
+    page.route("**/tokenize", lambda route: None)  # never answered
+    expect(page.locator(".tokens-text")).to_contain_text("Press Write")
+    page.get_by_role("button", name="Write", exact=True).click()
+    expect(page.locator(".status")).to_have_text("Reading the prompt…")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator(".status")).to_have_text("Stopped.")
+    finish(page)
+    for room, url in (("Tokens", "inside/tokens"), ("Translate", "inside/translation")):
+        page.route(f"**/{url}", lambda route: None)
+        page.get_by_role("link", name=room, exact=True).click()
+        page.get_by_role("button", name="Stop").click()  # waits until it is enabled
+        expect(page.locator(".status")).to_have_text("Stopped.")
+
+
+def test_a_text_that_is_stopped_by_leaving_stays_in_its_room(visit):
+    page = visit("#write?n=5&t=0").page
+    write(page)
+    page.route("**/v1/completions", lambda route: None)  # never answered
+    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("link", name="Tokens", exact=True).click()
+    expect(page.locator(".chip").first).to_be_visible()
+    assert "from=" not in page.evaluate("location.hash")
+    expect(page.locator("#text")).to_have_value(re.compile("^The tokenizer splits"))
+
+
+def test_the_focus_stays_with_what_was_chosen_by_keyboard(visit):
+    page = visit("#write?n=4&t=0").page
+    write(page)
+    number = len(shown(page))
+    page.locator(".token").nth(number - 2).focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".distribution h3")).to_contain_text("alternatives")
+    page.locator(".bars .bar-row:not(.chosen):not(.rest)").first.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".tree .branch")).to_have_count(2)
+    finish(page)
+    where = "[...document.querySelectorAll('.token')].indexOf(document.activeElement)"
+    assert page.evaluate(where) == number - 2
+    page.locator('.tree .branch[aria-pressed="false"]').focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".tree .branch:focus")).to_have_attribute("aria-pressed", "true")
+    page.get_by_role("button", name="Go on").focus()
+    page.route("**/v1/completions", lambda route: None)  # never answered
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Stop")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Write", exact=True)).to_be_focused()
+    page.get_by_role("link", name="Tokens", exact=True).focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".chip").first).to_be_visible()
+    expect(page.get_by_role("link", name="Tokens", exact=True)).to_be_focused()

@@ -29,7 +29,7 @@ export async function* events(path, body, signal, id) {
   let held = "";
   for (;;) {
     const { value, done } = await reader.read();
-    if (done) return;
+    if (done) throw new Error("the server ended the answer too early");
     held += value;
     const parts = held.split("\n\n");
     held = parts.pop();

@@ -34,7 +34,8 @@ export class AttentionView {
     this.drawSentences();
     const first = await load(0);
     if (turn !== this.turn) return;
-    this.chosen = selected && selected.layer < first.layers && selected.head < first.heads ? selected : { layer: 0, head: 0 };
+    const exists = selected && selected.layer in Array(first.layers).fill() && selected.head in Array(first.heads).fill();
+    this.chosen = exists ? selected : { layer: 0, head: 0 };
     this.layers = Array.from({ length: first.layers }, () => null);
     this.layers[0] = first;
     this.numHeads = first.heads;
@@ -52,10 +53,10 @@ export class AttentionView {
 
   drawGrid() {
     this.watcher?.disconnect();
-    this.watcher = new IntersectionObserver((entries) => entries.forEach((entry) => entry.isIntersecting && this.ensure(Number(entry.target.dataset.layer))), { rootMargin: "200px" });
+    this.watcher = new IntersectionObserver((entries) => entries.forEach((entry) => entry.isIntersecting && this.ensure(Number(entry.target.dataset.layer)).catch(() => {})), { rootMargin: "200px" });
     const lines = this.layers.map((_, layer) => {
       const heads = Array.from({ length: this.numHeads }, (_, head) =>
-        el("button", { type: "button", class: "head marked", "aria-label": `layer ${layer + 1}, head ${head + 1}`, title: `layer ${layer + 1}, head ${head + 1}`, onclick: () => this.enlarge(layer, head) }, el("canvas", {}), el("i", { class: "row-mark" })),
+        el("button", { type: "button", class: "head marked", "aria-label": `layer ${layer + 1}, head ${head + 1}`, title: `layer ${layer + 1}, head ${head + 1}`, onclick: () => this.enlarge(layer, head).catch((error) => (this.readout.textContent = error.message)) }, el("canvas", {}), el("i", { class: "row-mark" })),
       );
       const line = el("div", { class: "layer", "data-layer": String(layer) }, el("span", { class: "note" }, String(layer + 1)), heads);
       this.watcher.observe(line);
@@ -83,8 +84,9 @@ export class AttentionView {
   }
 
   async enlarge(layer, head) {
-    this.chosen = { layer, head };
+    const chosen = (this.chosen = { layer, head });
     await this.ensure(layer);
+    if (this.chosen !== chosen) return; // another one was chosen meanwhile
     this.grid.querySelectorAll(".head").forEach((each, index) => each.setAttribute("aria-pressed", String(index === layer * this.numHeads + head)));
     this.title.textContent = `Layer ${layer + 1}, head ${head + 1}`;
     this.drawLarge();

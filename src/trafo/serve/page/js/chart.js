@@ -1,16 +1,30 @@
 // Curves that can be compared: SVG, one colour and one dash pattern for each run, values under the
 // pointer.
 
-import { el, number, shape } from "./dom.js";
+import { el, hash, number, shape } from "./dom.js";
 
 const [WIDTH, HEIGHT] = [900, 380];
 const EDGE = { left: 58, right: 16, top: 12, bottom: 40 };
 const MOST_POINTS = 700; // of a curve; more would not be visible
 const DASHES = ["", "7 4", "2 3", "9 3 2 3"];
 const COLOURS = 6;
+const REACH = 4; // pixels around a point that count as pointing at it
 
-/** Class and dash pattern of the i-th curve. */
-export const lineStyle = (index) => ({ class: `line-${index % COLOURS}`, dash: DASHES[Math.floor(index / COLOURS) % DASHES.length] });
+/** Class and dash pattern of each curve, from the names alone: a colour by the name, the next free one
+ * if a name before it in the alphabet has that. */
+export function lineStyles(names) {
+  const styles = new Map();
+  const free = new Set(DASHES.flatMap((dash) => Array.from({ length: COLOURS }, (_, colour) => `${colour}:${dash}`)));
+  for (const name of [...names].sort()) {
+    const own = hash(name) % COLOURS;
+    const order = DASHES.flatMap((dash) => Array.from({ length: COLOURS }, (_, i) => `${(own + i) % COLOURS}:${dash}`));
+    const style = order.find((each) => free.has(each)) ?? order[0];
+    free.delete(style);
+    const [colour, dash] = style.split(":");
+    styles.set(name, { class: `line-${colour}`, dash });
+  }
+  return styles;
+}
 
 export class Chart {
   constructor() {
@@ -20,20 +34,20 @@ export class Chart {
     this.node.addEventListener("pointerleave", () => this.cross?.setAttribute("visibility", "hidden"));
   }
 
-  /** `curves`: { name, index, points: [[x, y], ...] }; only curves with points are drawn. */
+  /** `curves`: { name, style, points: [[x, y], ...], last: a point apart or undefined }; those without any are left out. */
   draw(curves, { xName, yName, smoothing, isLog }) {
-    const shown = curves.filter((curve) => curve.points.length).map((curve) => ({ ...curve, smooth: thin(smooth(curve.points, smoothing)) }));
+    const shown = curves.filter((curve) => curve.points.length || curve.last).map((curve) => ({ ...curve, smooth: thin(smooth(curve.points, smoothing)) }));
     Object.assign(this, { shown, xName, yName });
     if (!shown.length) {
       this.node.replaceChildren(shape("text", { x: WIDTH / 2, y: HEIGHT / 2, "text-anchor": "middle", class: "tick" }, `no run has measured ${yName} yet`));
       return;
     }
-    const all = shown.flatMap((curve) => curve.smooth);
+    const all = shown.flatMap((curve) => [...curve.smooth, ...(curve.last ? [curve.last] : [])]);
     this.scales(all, isLog);
     const lines = shown.flatMap((curve) => this.curve(curve, smoothing));
     this.cross = shape("line", { class: "cross", y1: EDGE.top, y2: HEIGHT - EDGE.bottom, visibility: "hidden" });
     this.node.replaceChildren(...this.axes(isLog), ...lines, this.cross);
-    this.node.setAttribute("aria-label", `${yName} by ${xName}: ${shown.map((curve) => `${curve.name} ${curve.smooth.at(-1)[1].toPrecision(4)}`).join(", ")}`);
+    this.node.setAttribute("aria-label", `${yName} by ${xName}: ${shown.map((curve) => [curve.name, curve.smooth.at(-1)?.[1].toPrecision(4), curve.last && `final ${curve.last[1].toPrecision(4)}`].filter(Boolean).join(" ")).join(", ")}`);
   }
 
   scales(points, isLog) {
@@ -60,15 +74,14 @@ export class Chart {
     return parts;
   }
 
-  curve(curve, smoothing) {
-    const style = lineStyle(curve.index);
+  curve({ style, points, smooth, last }, smoothing) {
     const path = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${this.toX(x).toFixed(1)} ${this.toY(y).toFixed(1)}`).join("");
-    const parts = [shape("path", { class: `curve ${style.class}`, "stroke-dasharray": style.dash, d: path(curve.smooth) })];
-    if (smoothing > 0) parts.unshift(shape("path", { class: `curve faint ${style.class}`, d: path(thin(curve.points)) }));
-    if (curve.smooth.length === 1) {
-      const [x, y] = curve.smooth[0];
-      parts.push(shape("circle", { class: `dot ${style.class}`, r: "3.5", cx: this.toX(x), cy: this.toY(y) }));
-    }
+    const dot = ([x, y], kind) => shape("circle", { class: `${kind} ${style.class}`, r: "4", cx: this.toX(x), cy: this.toY(y) });
+    const parts = [];
+    if (smoothing > 0) parts.push(shape("path", { class: `curve faint ${style.class}`, d: path(thin(points)) }));
+    if (smooth.length > 1) parts.push(shape("path", { class: `curve ${style.class}`, "stroke-dasharray": style.dash, d: path(smooth) }));
+    if (smooth.length === 1) parts.push(dot(smooth[0], "dot"));
+    if (last) parts.push(dot(last, "dot final"));
     return parts;
   }
 
@@ -81,8 +94,16 @@ export class Chart {
     this.cross.setAttribute("x1", this.toX(x));
     this.cross.setAttribute("x2", this.toX(x));
     this.cross.setAttribute("visibility", "visible");
-    const said = this.shown.map((curve) => `${curve.name} ${nearest(curve.smooth, x)[1].toPrecision(4)}`);
-    this.readout.textContent = `${this.xName} ${label(x)}: ${said.join(" · ")}`;
+    const said = this.shown.flatMap((curve) => this.values(curve, x).map((value) => `${curve.name} ${value}`));
+    this.readout.textContent = `${this.xName} ${label(x)}: ${said.join(" · ") || "no run was measured here"}`;
+  }
+
+  /** What a run has at x: nothing before its first point and after its last one. */
+  values({ smooth, last }, x) {
+    const near = ((this.range.x1 - this.range.x0) * REACH) / (WIDTH - EDGE.left - EDGE.right);
+    const isWithin = smooth.length && x >= smooth[0][0] - near && x <= smooth.at(-1)[0] + near;
+    const isLast = last && Math.abs(last[0] - x) <= near;
+    return [isWithin && nearest(smooth, x)[1].toPrecision(4), isLast && `${last[1].toPrecision(4)} (final)`].filter(Boolean);
   }
 }
 

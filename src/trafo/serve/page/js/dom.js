@@ -13,10 +13,37 @@ export function el(tag, props = {}, ...children) {
   return fill(node, children);
 }
 
-/** Replace the children of a node; null is skipped. */
+/** Replace the children of a node; null is skipped. The focus stays on the same `data-key` or place. */
 export function fill(node, ...children) {
+  const focused = document.activeElement;
+  const held = node !== focused && node.contains(focused) ? focusable(node).indexOf(focused) : -1;
   node.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  if (held >= 0) {
+    const all = focusable(node);
+    const same = all.find((each) => focused.dataset.key && each.dataset.key === focused.dataset.key);
+    (same ?? all.at(Math.min(held, all.length - 1)))?.focus({ preventScroll: true });
+  }
   return node;
+}
+
+const focusable = (node) => [...node.querySelectorAll("a, button, input, select, textarea, [tabindex]")];
+
+/** Switch a button off or on; if it has the focus, the first of `others` that is on takes it. */
+export function disable(button, isOff, ...others) {
+  const hadFocus = button === document.activeElement;
+  button.disabled = isOff;
+  if (isOff && hadFocus) others.find((other) => !other.disabled)?.focus();
+}
+
+/** Select an option by its value; the first one if there is none of that value. */
+export function select(node, value) {
+  node.value = value;
+  if (node.selectedIndex < 0) node.selectedIndex = 0;
+}
+
+/** Write a value into a field; the cursor stays where it is if the value is there already. */
+export function setValue(field, value) {
+  if (field.value !== value) field.value = value;
 }
 
 /** An SVG element; empty attributes are left out. */
@@ -48,6 +75,13 @@ export function number(n, digits = 0) {
 /** 1 -> "1 merge", 2 -> "2 merges". */
 export function plural(n, word) {
   return `${number(n)} ${word}${n === 1 ? "" : "s"}`;
+}
+
+/** A number that depends on nothing but the text (FNV-1a, 32 bits). */
+export function hash(text) {
+  let found = 0x811c9dc5;
+  for (let i = 0; i < text.length; i++) found = Math.imul(found ^ text.charCodeAt(i), 0x01000193);
+  return found >>> 0;
 }
 
 /** Call a function when it has not been called again for a while. */

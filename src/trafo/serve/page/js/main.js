@@ -1,35 +1,45 @@
-// The frame: navigation, model, theme. Each room is a module, loaded when it is first entered.
+// The frame: navigation, model, theme. Each room is a module, made when it is first entered.
 
 import { get } from "./api.js";
 import { el, fill, number } from "./dom.js";
-import { address, onRemember, remember, state } from "./state.js";
+import * as inside from "./rooms/inside.js";
+import * as runs from "./rooms/runs.js";
+import * as tokens from "./rooms/tokens.js";
+import * as translate from "./rooms/translate.js";
+import * as write from "./rooms/write.js";
+import { addressOf, arrive, flush, onChange, remember } from "./state.js";
 
 const ANY = ["language", "translation"];
 const ROOMS = {
-  write: { title: "Write", kinds: ["language"], load: () => import("./rooms/write.js") },
-  tokens: { title: "Tokens", kinds: ANY, load: () => import("./rooms/tokens.js") },
-  inside: { title: "Inside", kinds: ANY, load: () => import("./rooms/inside.js") },
-  runs: { title: "Runs", kinds: [], load: () => import("./rooms/runs.js") },
-  translate: { title: "Translate", kinds: ["translation"], load: () => import("./rooms/translate.js") },
+  write: { title: "Write", kinds: ["language"], make: write.make },
+  tokens: { title: "Tokens", kinds: ANY, make: tokens.make },
+  inside: { title: "Inside", kinds: ANY, make: inside.make },
+  runs: { title: "Runs", kinds: [], make: runs.make },
+  translate: { title: "Translate", kinds: ["translation"], make: translate.make },
 };
+const POLL = 2000; // milliseconds between looks for a newer checkpoint
 
 const main = document.getElementById("main");
 const picker = document.getElementById("model");
 const visited = new Map(); // room -> { node, room }
 let cards = [];
-let here = null;
+let here = null; // { name, card }
 
 start();
 
 async function start() {
   setTheme(localStorage.getItem("trafo-theme"));
   document.getElementById("theme").addEventListener("click", () => setTheme(isDark() ? "light" : "dark"));
-  picker.addEventListener("change", () => remember({ model: picker.value }) || enter());
+  picker.addEventListener("change", chooseModel);
   window.addEventListener("hashchange", enter);
-  document.addEventListener("server-back", () => (cards.length ? enter() : loadModels()));
-  document.addEventListener("answered", refreshFacts);
+  document.addEventListener("click", (event) => event.target.closest("a") && flush(), { capture: true });
+  document.addEventListener("server-back", loadModels);
+  document.addEventListener("answered", refreshModels);
+  document.addEventListener("visibilitychange", refreshModels);
+  setInterval(refreshModels, POLL);
   document.addEventListener("keydown", slash);
-  onRemember(drawNav);
+  fill(document.getElementById("nav"), Object.entries(ROOMS).map(([name, { title }]) => el("a", { "data-room": name }, title)));
+  onChange(drawNav);
   drawNav();
   await loadModels();
 }
@@ -38,31 +48,49 @@ async function loadModels() {
   try {
     cards = (await get("/v1/models")).data;
   } catch (error) {
-    fill(main, el("p", { class: "problem", role: "alert" }, `The models could not be listed: ${error.message}.`));
+    if (!cards.length) fill(main, el("p", { class: "problem", role: "alert" }, `The models could not be listed: ${error.message}.`));
     return;
   }
-  await enter();
+  enter();
 }
 
-/** Show the room of the address. */
-async function enter() {
-  const { room: name, params } = state();
-  const room = ROOMS[name] ? name : "write";
+/** A model that is followed while it trains may have a newer checkpoint by now. */
+async function refreshModels() {
+  if (document.hidden || !cards.length || refreshModels.isBusy) return;
+  refreshModels.isBusy = true;
+  const { data } = await get("/v1/models").catch(() => ({ data: cards }));
+  refreshModels.isBusy = false;
+  if (JSON.stringify(data) === JSON.stringify(cards)) return;
+  cards = data;
+  enter();
+}
+
+/** The model of the list, in every room that can use it. */
+function chooseModel() {
+  const { kind } = cards.find((card) => card.id === picker.value);
+  for (const [room, { kinds }] of Object.entries(ROOMS)) if (kinds.includes(kind)) remember(room, { model: picker.value });
+  enter();
+}
+
+/** Show the room of the address; without one, the first that the models can be used in. */
+function enter() {
+  if (!cards.length) return;
+  const first = cards.some((card) => card.kind === "language") ? "write" : "translate";
+  const { room, params } = arrive((name) => (ROOMS[name] ? name : first));
   const card = pick(room, params.get("model"));
+  if (here && here.name !== room) visited.get(here.name)?.room.leave?.();
+  here = { name: room, card };
   drawNav();
-  drawModel(room, card);
+  drawModel();
   document.title = `${ROOMS[room].title} · trafo`;
-  if (here && here.name !== room) here.room.leave?.();
   if (ROOMS[room].kinds.length && !card) return fill(main, empty(room));
   if (!visited.has(room)) {
-    fill(main, el("p", { class: "loading" }, "Loading…"));
-    const module = await ROOMS[room].load();
     const node = el("section", { class: `room ${room}`, "aria-label": ROOMS[room].title });
-    visited.set(room, { name: room, node, room: module.make(node) });
+    visited.set(room, { node, room: ROOMS[room].make(node) });
   }
-  here = visited.get(room);
-  if (main.firstChild !== here.node) fill(main, here.node);
-  await here.room.enter({ model: card?.id, card, cards, params });
+  const { node, room: shown } = visited.get(room);
+  if (main.firstChild !== node) main.replaceChildren(node);
+  shown.enter({ model: card?.id, card, cards, params });
 }
 
 /** The model of the address if this room can use it, otherwise the first that it can. */
@@ -72,30 +100,21 @@ function pick(room, wanted) {
 }
 
 function drawNav() {
-  const { room, params } = state();
-  const model = params.get("model");
-  const links = Object.entries(ROOMS).map(([name, { title }]) => {
-    const href = name === room ? location.hash : address(name, model ? { model } : {});
-    return el("a", { href: visited.has(name) && name !== room ? visited.get(name).href ?? href : href, "aria-current": name === room ? "page" : null }, title);
-  });
-  if (visited.has(room)) visited.get(room).href = location.hash;
-  fill(document.getElementById("nav"), links);
+  for (const link of document.getElementById("nav").children) {
+    const { room } = link.dataset;
+    link.href = addressOf(room, here?.card?.id);
+    if (room === here?.name) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
 }
 
-function drawModel(room, card) {
-  const usable = cards.filter((each) => ROOMS[room].kinds.includes(each.kind));
+function drawModel() {
+  const { name, card } = here;
+  const usable = cards.filter((each) => ROOMS[name].kinds.includes(each.kind));
   fill(picker, usable.map((each) => el("option", { value: each.id, selected: each === card }, each.id)));
   picker.parentElement.hidden = usable.length === 0;
   const facts = card ? [card.step === null || card.step === undefined ? null : `step ${number(card.step)}`, card.dtype, card.vocab_size && `${number(card.vocab_size)} tokens`] : [];
   document.getElementById("facts").textContent = facts.filter(Boolean).join(" · ");
-}
-
-/** A model that is followed while it trains may have a newer checkpoint by now. */
-async function refreshFacts() {
-  const { data } = await get("/v1/models").catch(() => ({ data: cards }));
-  cards = data;
-  const { room, params } = state();
-  drawModel(room, pick(room, params.get("model")));
 }
 
 function empty(room) {
@@ -120,5 +139,5 @@ function slash(event) {
   const typing = event.target.closest?.("input, textarea, select, dialog");
   if (event.key !== "/" || typing || event.ctrlKey || event.metaKey) return;
   event.preventDefault();
-  here?.node.querySelector("textarea")?.focus();
+  visited.get(here?.name)?.node.querySelector("textarea")?.focus();
 }

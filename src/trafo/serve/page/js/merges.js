@@ -1,34 +1,45 @@
 // One token's history, step by step: bytes at first, then one merge after the other.
 
 import { post } from "./api.js";
-import { el, fill, number, plural } from "./dom.js";
+import { disable, el, fill, number, plural } from "./dom.js";
 import { hex, latin1, visible } from "./vocabulary.js";
 
 const PACE = 700; // milliseconds a step, when it plays by itself
 
 export class Merges {
   constructor() {
-    this.title = el("h2", {}, "Merges");
-    this.facts = el("p", { class: "note" }, "Click a token to see the merges that made it.");
+    this.title = el("h2", {});
+    this.facts = el("p", { class: "note" });
     this.list = el("ol", { class: "merge-steps", "aria-live": "polite" });
     this.back = el("button", { type: "button", onclick: () => this.go(this.step - 1) }, "Back");
     this.next = el("button", { type: "button", onclick: () => this.go(this.step + 1) }, "Next merge");
     this.play = el("button", { type: "button", onclick: () => this.replay() }, "Replay");
     this.buttons = el("div", { class: "row", hidden: true }, this.back, this.next, this.play);
     this.node = el("div", { class: "column merges" }, this.title, this.facts, this.buttons, this.list);
+    this.clear();
+  }
+
+  /** Show no token. */
+  clear() {
+    clearInterval(this.timer);
+    this.asking?.abort();
+    this.buttons.hidden = true;
+    this.title.textContent = "Merges";
+    this.facts.textContent = "Click a token to see the merges that made it.";
+    fill(this.list);
   }
 
   async show(model, id, vocabulary) {
-    clearInterval(this.timer);
+    this.clear();
+    const { signal } = (this.asking = new AbortController());
     const bytes = vocabulary.bytes(id);
     this.title.textContent = vocabulary.label(id);
     this.facts.textContent = `id ${number(id)} · ${plural(bytes.length, "byte")}: ${hex(bytes)}`;
-    fill(this.list);
     let answer;
     try {
-      answer = await post("/inside/merges", { model, id });
+      answer = await post("/inside/merges", { model, id }, signal);
     } catch (error) {
-      this.facts.textContent = error.message;
+      if (error.name !== "AbortError") this.facts.textContent = error.message;
       return;
     }
     this.steps = answer.steps;
@@ -46,8 +57,8 @@ export class Merges {
   go(step) {
     this.step = Math.max(0, Math.min(step, this.steps.length - 1));
     fill(this.list, this.steps.slice(0, this.step + 1).map((each, index) => this.line(each, index)));
-    this.back.disabled = this.step === 0;
-    this.next.disabled = this.step === this.steps.length - 1;
+    disable(this.back, this.step === 0, this.next);
+    disable(this.next, this.step === this.steps.length - 1, this.back);
   }
 
   /** From the bytes on, one merge after the other. */

@@ -1,38 +1,83 @@
-// The address holds the state: #write?prompt=Once&seed=7. A link shows the same.
+// The address holds the state of the room that is shown: #write?prompt=Once&seed=7. A link shows the
+// same. What the other rooms hold, and what was typed a moment ago, is kept in this tab.
 
 /** What translation models show first. */
 export const FIRST_SENTENCE = "a man in a blue shirt is standing on a ladder .";
 
-const listeners = new Set();
+const KEY = "trafo-rooms";
+const PAUSE = 300; // milliseconds without typing until the address changes: browsers limit how often it may
 
-/** The room and its settings, as the address has them. */
-export function state() {
-  const [room, query = ""] = location.hash.slice(1).split("?");
-  return { room: room || "write", params: new URLSearchParams(query) };
+// `rooms`: the address of each room. `ahead`: what the address `from` becomes after the pause.
+const kept = { rooms: {}, ahead: null, ...JSON.parse(sessionStorage.getItem(KEY) ?? "{}") };
+const listeners = new Set();
+let shown = null;
+let timer = 0;
+
+/** Read the address: the room it names, or the one that `choose` makes of that name, and its settings. */
+export function arrive(choose) {
+  clearTimeout(timer);
+  const hash = kept.ahead?.from === location.hash ? kept.ahead.to : location.hash;
+  const [name, query] = hash.slice(1).split("?");
+  shown = choose(name);
+  if ((name === shown && query) || !kept.rooms[shown]) kept.rooms[shown] = address(shown, name === shown ? query : "");
+  if (hash) flush();
+  else save();
+  return { room: shown, params: paramsOf(shown) };
 }
 
-/** Write settings into the address; null removes one. No entry in the history. */
-export function remember(values) {
-  const { room, params } = state();
+/** Write settings of a room into its address; null removes one. No entry in the history. */
+export function remember(room, values) {
+  change(room, values);
+  if (room === shown) flush();
+}
+
+/** As `remember`, for what changes with every key: kept at once, in the address after a pause. */
+export function rememberSoon(room, values) {
+  change(room, values);
+  if (room !== shown) return;
+  clearTimeout(timer);
+  timer = setTimeout(flush, PAUSE);
+}
+
+/** Write into the address what waits for a pause. */
+export function flush() {
+  clearTimeout(timer);
+  kept.ahead = null;
+  if (location.hash !== kept.rooms[shown]) history.replaceState(null, "", kept.rooms[shown]);
+  save();
+}
+
+/** The address of a room as it was left; one that was never entered takes the model along. */
+export const addressOf = (room, model) => kept.rooms[room] ?? address(room, model ? { model } : "");
+
+/** Called when the address of a room changes. */
+export function onChange(listener) {
+  listeners.add(listener);
+}
+
+const paramsOf = (room) => new URLSearchParams(kept.rooms[room]?.split("?")[1]);
+
+function change(room, values) {
+  const params = paramsOf(room);
   for (const [name, value] of Object.entries(values)) {
-    if (value === null || value === undefined || value === "") params.delete(name);
+    if (value === null || value === undefined) params.delete(name);
     else params.set(name, value);
   }
-  history.replaceState(null, "", address(room, params));
-  for (const listener of listeners) listener();
+  kept.rooms[room] = address(room, params);
+  if (room === shown) kept.ahead = { from: location.hash, to: kept.rooms[room] };
+  save();
 }
 
-/** The address of a room with settings. */
-export function address(room, params) {
+function address(room, params) {
   const query = new URLSearchParams(params).toString();
   return `#${room}${query ? `?${query}` : ""}`;
 }
 
-/** Called when `remember` changes the address. */
-export function onRemember(listener) {
-  listeners.add(listener);
+function save() {
+  try {
+    sessionStorage.setItem(KEY, JSON.stringify(kept));
+  } catch {
+    // It is full: the address alone holds what was typed.
+  }
+  for (const listener of listeners) listener();
 }
-
-/** Ids as short text for the address, and back. */
-export const packIds = (ids) => ids.map((id) => id.toString(36)).join(".");
-export const unpackIds = (text) => (text ? text.split(".").map((part) => parseInt(part, 36)) : []);

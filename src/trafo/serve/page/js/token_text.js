@@ -18,17 +18,16 @@ export class TokenText {
   }
 
   /** All tokens of the path. */
-  draw(branches, vocabulary) {
-    this.vocabulary = vocabulary;
+  draw(branches) {
+    this.vocabulary = branches.vocabulary;
     this.decoder = new TextDecoder();
-    const nodes = branches.path();
-    fill(this.box, nodes.map((node, index) => this.span(node, index < branches.promptLength, branches)));
+    fill(this.box, branches.path().map((node) => this.span(node, branches)));
     if (this.box.lastChild) this.box.lastChild.tabIndex = 0;
   }
 
   /** One more token at the end. */
   append(node, branches) {
-    this.box.append(this.span(node, false, branches));
+    this.box.append(this.span(node, branches));
   }
 
   /** Say what to do when there is no text. */
@@ -41,14 +40,19 @@ export class TokenText {
     [...this.box.children].forEach((span, i) => span.setAttribute("aria-selected", String(i === index)));
   }
 
+  /** Move the focus to a token. */
+  focus(index) {
+    this.box.children[index]?.focus();
+  }
+
   announce(text) {
     this.heard.textContent = text;
   }
 
-  span(node, isPrompt, branches) {
+  span(node, branches) {
     const text = this.decoder.decode(this.vocabulary.bytes(node.id), { stream: true });
     const isSpecial = this.vocabulary.special.has(node.id);
-    const span = el("span", { class: `token${isPrompt ? " given" : ""}${branches.hasOthers(node) ? " fork" : ""}${isSpecial ? " special" : ""}`, role: "option", tabindex: "-1" });
+    const span = el("span", { class: `token${node.given ? " given" : ""}${branches.hasOthers(node) ? " fork" : ""}${isSpecial ? " special" : ""}`, role: "option", tabindex: "-1" });
     // A part of a character has no text of its own yet, but can be pointed at.
     span.textContent = text || "·";
     if (text.includes("\n")) span.classList.add("breaks");

@@ -1,8 +1,11 @@
 // The bytes of every token, fetched once for each model; all else is in ids.
 
 import { get } from "./api.js";
+import { hash } from "./dom.js";
 
 const known = new Map();
+// A server that was started again may serve another model under the same name.
+document.addEventListener("server-back", () => known.clear());
 
 /** The vocabulary of a model; a translation model has two sides. */
 export function vocabularyOf(model, side = "source") {
@@ -20,6 +23,7 @@ class Vocabulary {
     this.tokens = tokens;
     this.special = new Set(special);
     this.ends = new Set(ends);
+    this.fingerprint = hash(tokens.join("\n")).toString(36); // the same tokens, the same fingerprint
   }
 
   get size() {

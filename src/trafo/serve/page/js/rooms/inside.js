@@ -3,12 +3,13 @@
 
 import { post } from "../api.js";
 import { AttentionView } from "../attention.js";
-import { debounced, el, notice } from "../dom.js";
+import { debounced, el, select, setValue } from "../dom.js";
 import { attentionLayer } from "../heat.js";
 import { Lens } from "../lens.js";
 import { Norms } from "../norms.js";
 import { legend } from "../scale.js";
-import { FIRST_SENTENCE, remember } from "../state.js";
+import { FIRST_SENTENCE, remember, rememberSoon } from "../state.js";
+import { Task } from "../task.js";
 import { vocabularyOf } from "../vocabulary.js";
 
 const FIRST_TEXT = "Once upon a time, there was a little girl named Lily.";
@@ -17,51 +18,49 @@ export const make = (root) => new Inside(root);
 
 class Inside {
   constructor(root) {
-    this.changed = debounced(350, () => this.look());
-    this.input = el("textarea", { id: "inside-text", rows: "2", spellcheck: "false", oninput: () => this.changed() });
-    this.status = el("p", { class: "status", role: "status" });
-    this.problem = el("p", { class: "problem", role: "alert", hidden: true });
+    this.task = new Task("This text could not be read");
+    const lookSoon = debounced(350, () => this.look());
+    this.input = el("textarea", { id: "inside-text", rows: "2", spellcheck: "false", oninput: () => rememberSoon("inside", { text: this.input.value }) || lookSoon() });
+    this.task.next = [this.input];
     this.attention = new AttentionView();
     this.norms = new Norms();
     this.encoderNorms = new Norms();
     this.lens = new Lens((position) => this.norms.point(position));
-    this.kind = el("select", { "aria-label": "Which attention", onchange: () => remember({ kind: this.kind.value }) || this.look() }, ["cross", "encoder", "decoder"].map((kind) => el("option", { value: kind }, `${kind}${kind === "cross" ? "-attention" : "'s self-attention"}`)));
-    this.attention.node.addEventListener("enlarged", ({ detail }) => remember({ layer: detail.layer, head: detail.head }));
+    this.kind = el("select", { "aria-label": "Which attention", onchange: () => remember("inside", { kind: this.kind.value }) || this.look() }, ["cross", "encoder", "decoder"].map((kind) => el("option", { value: kind }, `${kind}${kind === "cross" ? "-attention" : "'s self-attention"}`)));
+    this.attention.node.addEventListener("enlarged", ({ detail }) => remember("inside", { layer: detail.layer, head: detail.head }));
     this.found = el("div", { class: "column figures", hidden: true },
       el("h2", {}, "Attention"), this.kind, this.attention.node, (this.below = el("div", { class: "column figures" },
       el("h2", {}, "Logit lens"), el("p", { class: "note" }, "The next token that each layer would predict. Bold: the same as the model's final prediction. ", legend()), this.lens.node,
       el("h2", {}, "Norms of the hidden states"), el("p", { class: "note" }, "Embedding on the left, last layer on the right; a thin line for each token."), this.norms.node,
       (this.encoder = el("div", { class: "column" }, el("h2", {}, "Norms in the encoder"), this.encoderNorms.node)))),
     );
-    root.append(el("div", { class: "column" }, el("label", { for: "inside-text" }, "Text"), this.input, this.status, this.problem, this.found));
+    root.append(el("div", { class: "column" }, el("label", { for: "inside-text" }, "Text"), this.input, el("div", { class: "row" }, this.task.stopButton, this.task.status), this.task.problem, this.found));
   }
 
   async enter({ model, card, params }) {
-    const isNew = model !== this.model;
     Object.assign(this, { model, card });
-    this.kind.value = params.get("kind") ?? "cross";
+    select(this.kind, params.get("kind") ?? "cross");
     const isTranslator = card.kind === "translation";
     this.kind.hidden = !isTranslator;
     this.encoder.hidden = !isTranslator;
-    if (document.activeElement !== this.input) this.input.value = params.get("text") ?? (isTranslator ? FIRST_SENTENCE : FIRST_TEXT);
+    setValue(this.input, params.get("text") ?? (isTranslator ? FIRST_SENTENCE : FIRST_TEXT));
     this.selected = params.has("layer") ? { layer: Number(params.get("layer")), head: Number(params.get("head")) } : null;
-    if (isNew || this.input.value !== this.looked) await this.look();
+    if (this.shown !== this.question()) await this.look();
   }
 
-  async look() {
-    this.asking?.abort();
-    const { signal } = (this.asking = new AbortController());
-    const text = (this.looked = this.input.value);
-    remember({ text });
-    this.status.textContent = "Reading…";
-    try {
-      await (this.card.kind === "translation" ? this.readTranslation(text, signal) : this.read(text, signal));
-      notice(this.problem);
-    } catch (error) {
-      if (error.name === "AbortError") return;
-      this.status.textContent = "";
-      notice(this.problem, `This text could not be read: ${error.message}.`);
-    }
+  /** All that the figures depend on. */
+  question() {
+    return JSON.stringify([this.card, this.input.value, this.kind.value]);
+  }
+
+  look() {
+    const [text, question] = [this.input.value, this.question()];
+    return this.task.run("Reading…", async (signal) => {
+      this.shown = null;
+      const status = await (this.card.kind === "translation" ? this.readTranslation(text, signal) : this.read(text, signal));
+      this.shown = question;
+      return status;
+    });
   }
 
   async read(text, signal) {
@@ -69,14 +68,14 @@ class Inside {
     const vocabulary = await vocabularyOf(model);
     const { tokens: ids } = await post("/tokenize", { model, prompt: text }, signal);
     this.found.hidden = ids.length === 0;
-    if (!ids.length) return void (this.status.textContent = "Type a text.");
+    if (!ids.length) return "Type a text.";
     const labels = ids.map((id) => vocabulary.label(id));
     const layers = await post("/inside/layers", { model, ids }, signal);
     this.lens.show(layers, labels, vocabulary);
     this.norms.show(layers.norms, labels);
     const load = (layer) => attentionLayer("/inside/attention", { model, ids, layer }, signal);
     await this.attention.show({ rows: labels, columns: labels, load, selected: this.attention.chosen ?? this.selected });
-    this.status.textContent = `${ids.length} tokens`;
+    return `${ids.length} tokens`;
   }
 
   /** A sentence and the model's own translation of it. */
@@ -92,7 +91,7 @@ class Inside {
     const rows = kind === "encoder" ? sources : targets;
     await this.attention.show({ rows, columns: kind === "decoder" ? rows : sources, load, selected: this.attention.chosen ?? this.selected });
     await this.readLayers(sentence, ids, sources, target, signal);
-    this.status.textContent = `${sources.length} tokens → ${targets.length} tokens: ${text}`;
+    return `${sources.length} tokens → ${targets.length} tokens: ${text}`;
   }
 
   /** The decoder's logit lens and norms; each column is labelled by the last token it has read. */

@@ -1,9 +1,10 @@
 // Tokens: text becomes tokens as you type. Press one to see the merges that made it.
 
 import { post } from "../api.js";
-import { arrows, debounced, el, fill, notice, number } from "../dom.js";
+import { arrows, debounced, el, fill, number, setValue } from "../dom.js";
 import { Merges } from "../merges.js";
-import { remember } from "../state.js";
+import { remember, rememberSoon } from "../state.js";
+import { Task } from "../task.js";
 import { hex, vocabularyOf } from "../vocabulary.js";
 
 const FIRST_TEXT = "The tokenizer splits unbelievably long words, 12,345 numbers, naïve café 😀 and\n\ttabs.";
@@ -13,45 +14,40 @@ export const make = (root) => new Tokens(root);
 
 class Tokens {
   constructor(root) {
-    this.changed = debounced(40, () => this.encode());
-    this.input = el("textarea", { id: "text", rows: "5", spellcheck: "false", "aria-label": "Text", oninput: () => this.changed() });
-    this.second = el("select", { "aria-label": "Second tokenizer", onchange: () => remember({ second: this.second.value }) || this.encode() });
+    this.task = new Task("The text could not be encoded", 150);
+    const encodeSoon = debounced(40, () => this.encode());
+    this.input = el("textarea", { id: "text", rows: "5", spellcheck: "false", "aria-label": "Text", oninput: () => rememberSoon("tokens", { text: this.input.value }) || encodeSoon() });
+    this.task.next = [this.input];
+    this.second = el("select", { "aria-label": "Second tokenizer", onchange: () => remember("tokens", { second: this.second.value || null }) || this.encode() });
     this.panels = el("div", { class: "token-panels" });
     this.merges = new Merges();
-    this.problem = el("p", { class: "problem", role: "alert", hidden: true });
     this.beside = el("label", { class: "note" }, "second tokenizer ", this.second);
     root.append(
       el("div", { class: "pages" },
-        el("div", { class: "column" }, el("label", { for: "text" }, "Text"), this.input, el("div", { class: "row" }, this.beside), this.problem, this.panels),
+        el("div", { class: "column" }, el("label", { for: "text" }, "Text"), this.input, el("div", { class: "row" }, this.beside, this.task.stopButton, this.task.status), this.task.problem, this.panels),
         el("aside", { class: "column side", "aria-label": "Merges of a token" }, this.merges.node),
       ),
     );
   }
 
   async enter({ model, cards, params }) {
+    if (this.model !== model) this.merges.clear();
     this.model = model;
-    if (document.activeElement !== this.input) this.input.value = params.get("text") ?? (this.input.value || FIRST_TEXT);
+    setValue(this.input, params.get("text") ?? (this.input.value || FIRST_TEXT));
     const others = cards.filter((card) => card.id !== model);
     fill(this.second, el("option", { value: "" }, "none"), others.map((card) => el("option", { value: card.id, selected: card.id === params.get("second") }, card.id)));
     this.beside.hidden = others.length === 0;
     await this.encode();
   }
 
-  async encode() {
-    this.asking?.abort();
-    const asking = (this.asking = new AbortController());
+  encode() {
     const text = this.input.value;
-    remember({ text });
     const models = [this.model, this.second.value].filter(Boolean);
-    try {
-      const panels = await Promise.all(models.map((model) => this.panel(model, text, asking.signal)));
-      if (asking.signal.aborted) return;
-      notice(this.problem);
+    return this.task.run("Tokenizing…", async (signal) => {
+      const panels = await Promise.all(models.map((model) => this.panel(model, text, signal)));
+      signal.throwIfAborted();
       fill(this.panels, panels);
-    } catch (error) {
-      if (error.name === "AbortError") return;
-      notice(this.problem, `The text could not be encoded: ${error.message}.`);
-    }
+    });
   }
 
   async panel(model, text, signal) {

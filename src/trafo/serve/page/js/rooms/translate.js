@@ -3,23 +3,25 @@
 import { post } from "../api.js";
 import { Alignment } from "../alignment.js";
 import { Beam } from "../beam.js";
-import { debounced, el, fill, notice } from "../dom.js";
+import { debounced, el, fill, setValue } from "../dom.js";
 import { attentionLayer, weight } from "../heat.js";
 import { legend } from "../scale.js";
-import { FIRST_SENTENCE, remember } from "../state.js";
+import { FIRST_SENTENCE, rememberSoon } from "../state.js";
+import { Task } from "../task.js";
 import { vocabularyOf } from "../vocabulary.js";
 
 export const make = (root) => new Translate(root);
 
 class Translate {
   constructor(root) {
-    const changed = debounced(500, () => this.translate());
+    this.task = new Task("The translation failed");
+    const translateSoon = debounced(500, () => this.translate());
+    const changed = () => rememberSoon("translate", { text: this.input.value, beam: this.beam.value }) || translateSoon();
     this.input = el("textarea", { id: "sentence", rows: "2", spellcheck: "false", oninput: changed });
     this.beam = el("input", { id: "beam", type: "number", min: "1", max: "16", oninput: changed });
     this.answer = el("p", { class: "translation", lang: "", "aria-live": "polite" });
     this.others = el("ol", { class: "others note" });
-    this.status = el("p", { class: "status", role: "status" });
-    this.problem = el("p", { class: "problem", role: "alert", hidden: true });
+    this.task.next = [this.input];
     this.alignment = new Alignment();
     this.tree = new Beam();
     this.found = el("div", { class: "column figures", hidden: true },
@@ -29,41 +31,37 @@ class Translate {
     root.append(
       el("div", { class: "column" },
         el("div", { class: "two" },
-          el("div", { class: "column" }, el("label", { for: "sentence" }, "Sentence"), this.input, el("div", { class: "row" }, el("label", {}, "beam ", this.beam))),
+          el("div", { class: "column" }, el("label", { for: "sentence" }, "Sentence"), this.input, el("div", { class: "row" }, el("label", {}, "beam ", this.beam), this.task.stopButton)),
           el("div", { class: "column" }, el("span", {}, "Translation"), this.answer, this.others)),
-        this.status, this.problem, this.found),
+        this.task.status, this.task.problem, this.found),
     );
   }
 
-  async enter({ model, params }) {
-    const isNew = model !== this.model;
-    this.model = model;
+  async enter({ model, card, params }) {
     this.beam.value = params.get("beam") ?? "4";
-    if (document.activeElement !== this.input) this.input.value = params.get("text") ?? (this.input.value || FIRST_SENTENCE);
-    if (isNew) await this.translate();
+    setValue(this.input, params.get("text") ?? (this.input.value || FIRST_SENTENCE));
+    Object.assign(this, { model, card });
+    if (this.shown !== this.question()) await this.translate();
   }
 
-  async translate() {
-    this.asking?.abort();
-    const { signal } = (this.asking = new AbortController());
-    const [sentence, beam] = [this.input.value, Number(this.beam.value) || 4];
-    remember({ text: sentence, beam });
-    if (!sentence.trim()) {
-      this.found.hidden = true;
-      this.answer.textContent = "";
-      this.status.textContent = "Type a sentence in the source language.";
-      return;
-    }
-    this.status.textContent = "Translating…";
-    try {
+  /** All that the answer depends on. */
+  question() {
+    return JSON.stringify([this.card, this.input.value, this.beam.value]);
+  }
+
+  translate() {
+    const [sentence, beam, question] = [this.input.value, Number(this.beam.value) || 4, this.question()];
+    return this.task.run("Translating…", async (signal) => {
+      this.shown = null;
+      if (!sentence.trim()) {
+        this.found.hidden = true;
+        this.answer.textContent = "";
+        fill(this.others);
+        return "Type a sentence in the source language.";
+      }
       await this.show(await post("/inside/translation", { model: this.model, sentence, beam }, signal), sentence, signal);
-      notice(this.problem);
-      this.status.textContent = "";
-    } catch (error) {
-      if (error.name === "AbortError") return;
-      this.status.textContent = "";
-      notice(this.problem, `The translation failed: ${error.message}.`);
-    }
+      this.shown = question;
+    });
   }
 
   async show(found, sentence, signal) {

@@ -4,10 +4,11 @@
 import { bytes, events, placeOf, post, Refused } from "../api.js";
 import { Branches, BranchList } from "../branches.js";
 import { Distribution } from "../distribution.js";
-import { debounced, el, notice, number } from "../dom.js";
+import { debounced, disable, el, number, setValue } from "../dom.js";
 import { legend } from "../scale.js";
 import { Sliders } from "../sliders.js";
-import { packIds, remember, unpackIds } from "../state.js";
+import { remember, rememberSoon } from "../state.js";
+import { Task } from "../task.js";
 import { TokenText } from "../token_text.js";
 import { vocabularyOf } from "../vocabulary.js";
 
@@ -18,198 +19,236 @@ export const make = (root) => new Write(root);
 
 class Write {
   constructor(root) {
+    this.trees = new Map(); // fingerprint of a vocabulary -> what was written in it
+    this.kept = null; // the text in the address
+    this.task = new Task("Generation failed");
     this.sliders = new Sliders(() => this.settingsChanged());
     this.distribution = new Distribution((id) => this.choose(id));
     this.text = new TokenText((index) => this.look(index), () => this.look(null));
     this.tree = new BranchList((node) => this.follow(node));
-    this.saveSettings = debounced(300, () => remember({ ...this.sliders.toAddress(), seed: this.seed.value, n: this.length.value }));
     this.askLogits = debounced(60, () => this.loadDistribution());
     this.build(root);
   }
 
   build(root) {
-    this.prompt = el("textarea", { id: "prompt", rows: "3", spellcheck: "false", placeholder: "Text for the model to continue", oninput: debounced(300, () => remember({ prompt: this.prompt.value })) });
+    this.prompt = el("textarea", { id: "prompt", rows: "3", spellcheck: "false", placeholder: "Text for the model to continue", oninput: () => rememberSoon("write", { prompt: this.prompt.value }) });
     this.prompt.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.write();
     });
     this.go = el("button", { type: "button", class: "primary", onclick: () => this.write() }, "Write");
-    this.stop = el("button", { type: "button", onclick: () => this.stopWriting(), disabled: true }, "Stop");
-    this.more = el("button", { type: "button", onclick: () => this.generate(), disabled: true }, "Go on");
+    this.more = el("button", { type: "button", onclick: () => this.work("Writing…", (signal) => this.generate(signal)), disabled: true }, "Go on");
+    this.task.next = [this.go];
     this.seed = el("input", { id: "seed", type: "number", min: "0", step: "1", oninput: () => this.saveSettings() });
     this.length = el("input", { id: "length", type: "number", min: "1", max: "1000", step: "1", oninput: () => this.saveSettings() });
-    this.status = el("p", { class: "status", role: "status" });
-    this.problem = el("p", { class: "problem", role: "alert", hidden: true });
-    const fields = el("div", { class: "row" }, el("label", {}, "seed ", this.seed), el("label", {}, "tokens ", this.length), this.go, this.stop, this.more);
+    const fields = el("div", { class: "row" }, el("label", {}, "seed ", this.seed), el("label", {}, "tokens ", this.length), this.go, this.task.stopButton, this.more);
     root.append(
       el("div", { class: "pages" },
-        el("div", { class: "column" }, el("label", { for: "prompt" }, "Prompt"), this.prompt, fields, this.problem, this.text.node, this.status, el("p", { class: "note" }, legend()), this.tree.node),
+        el("div", { class: "column" }, el("label", { for: "prompt" }, "Prompt"), this.prompt, fields, this.task.problem, this.text.node, this.task.status, el("p", { class: "note" }, legend()), this.tree.node),
         el("aside", { class: "column side", "aria-label": "The next token" }, this.distribution.node, this.sliders.node),
       ),
     );
   }
 
   async enter({ model, card, params }) {
-    const isNew = this.model !== model;
-    if (isNew) this.stopWriting();
-    Object.assign(this, { model, card });
     this.sliders.read(params);
     this.seed.value = params.get("seed") ?? "7";
     this.length.value = params.get("n") ?? "64";
-    if (document.activeElement !== this.prompt) this.prompt.value = params.get("prompt") ?? (this.prompt.value || FIRST_PROMPT);
-    if (!isNew && this.branches) return;
-    this.vocabulary = await vocabularyOf(model);
-    await this.restore(params);
+    setValue(this.prompt, params.get("prompt") ?? (this.prompt.value || FIRST_PROMPT));
+    const isLink = params.get("text") !== this.kept;
+    if (model !== this.model || card.created !== this.card.created || isLink) {
+      this.pending = { model, card, params, isLink };
+      return this.work("Loading…", () => {});
+    }
+    const isNewer = card.step !== this.card.step;
+    this.card = card;
+    if (isNewer) this.look(this.selected);
   }
 
-  /** The text of a link: its ids are in the address. */
-  async restore(params) {
-    const ids = unpackIds(params.get("text"));
-    const isKnown = ids.length > 0 && ids.every((id) => id < this.vocabulary.size);
-    this.branches = isKnown ? new Branches(ids.slice(0, Number(params.get("from")))) : null;
-    if (!isKnown) {
-      this.text.empty("Press Write, or Ctrl+Enter in the prompt.");
-      this.distribution.clear("The distribution of the next token is shown here.");
+  /** Show the text of a link, or what was written by another model. */
+  async load({ model, card, params, isLink }, signal) {
+    const vocabulary = await vocabularyOf(model);
+    signal.throwIfAborted();
+    let branches = this.branches;
+    if (isLink || !branches) branches = params.get("text") ? Branches.unpack(params, vocabulary) : null;
+    else if (branches.vocabulary.fingerprint !== vocabulary.fingerprint) branches = await this.encodeAgain(branches, model, vocabulary, signal);
+    branches?.forgetProbabilities();
+    Object.assign(this, { model, card, branches, vocabulary, kept: params.get("text"), pending: null });
+    if (!branches) {
+      this.tree.node.hidden = true;
+      this.text.empty(this.kept ? "The text of this link was written by a model with another vocabulary." : "Press Write, or Ctrl+Enter in the prompt.");
       return;
     }
-    for (const id of ids.slice(this.branches.promptLength)) this.branches.add(id, null);
-    await this.score();
     this.draw();
-    this.look(null);
+    await this.score(signal);
   }
 
-  /** Start again from the prompt. */
-  async write() {
-    this.stopWriting();
-    notice(this.problem);
-    try {
-      const { tokens } = await post("/tokenize", { model: this.model, prompt: this.prompt.value });
-      const ids = tokens.length ? tokens : [...this.vocabulary.ends].slice(0, 1);
-      if (!ids.length) throw new Refused(400, "the prompt is empty");
-      this.branches = new Branches(ids);
-      await this.score();
-      await this.generate();
-    } catch (error) {
-      this.showProblem(error);
-    }
+  /** The same text in the ids of another vocabulary, beside what was written in that one before. */
+  async encodeAgain(old, model, vocabulary, signal) {
+    const [prompt, rest] = old.texts();
+    const branches = this.trees.get(vocabulary.fingerprint) ?? new Branches(vocabulary);
+    if (branches.texts().join("") === prompt + rest) return branches;
+    const ids = await this.encode(prompt, model, vocabulary, signal);
+    const { tokens } = await post("/tokenize", { model, prompt: rest, add_special_tokens: false }, signal);
+    branches.start(ids);
+    for (const id of tokens) branches.add(id);
+    return branches;
   }
 
-  /** The prompt's own probabilities, and those of a link's text. */
-  async score() {
-    const path = this.branches.path();
-    const { logprobs } = await post("/inside/scores", { model: this.model, ids: this.branches.ids() });
-    path.forEach((node, index) => (node.probability = logprobs[index] === null ? null : Math.exp(logprobs[index])));
+  /** The ids of a prompt; an empty one begins where a text ends. */
+  async encode(prompt, model, vocabulary, signal) {
+    const { tokens } = await post("/tokenize", { model, prompt }, signal);
+    const ids = tokens.length ? tokens : [...vocabulary.ends].slice(0, 1);
+    if (!ids.length) throw new Refused(400, "the prompt is empty");
+    return ids;
   }
 
-  /** Sample from the end of the path on. */
-  async generate() {
-    this.stopWriting();
-    notice(this.problem);
-    const writing = new AbortController();
-    this.writing = writing;
-    this.look(null);
-    this.draw();
+  /** Do one thing at a time, with the model that was chosen, then show and keep what it left. */
+  async work(label, job) {
+    const running = this.task.run(label, async (signal) => {
+      if (this.pending) await this.load(this.pending, signal);
+      return job(signal);
+    });
     this.buttons();
+    if (await running) this.finished();
+  }
+
+  /** Start again from the prompt; what was written before stays as a branch. */
+  write() {
+    return this.work("Reading the prompt…", async (signal) => {
+      const ids = await this.encode(this.prompt.value, this.model, this.vocabulary, signal);
+      this.branches ??= new Branches(this.vocabulary);
+      this.branches.start(ids);
+      this.draw();
+      await this.score(signal);
+      return this.generate(signal);
+    });
+  }
+
+  /** The probabilities of tokens that the model did not write itself. */
+  async score(signal) {
+    const path = this.branches.path();
+    if (path.every((node) => node.probability !== undefined)) return;
+    const { logprobs } = await post("/inside/scores", { model: this.model, ids: this.branches.ids() }, signal);
+    path.forEach((node, index) => (node.probability ??= logprobs[index] === null ? null : Math.exp(logprobs[index])));
+  }
+
+  /** Sample from the end of the path on; returns how it went. */
+  async generate(signal) {
+    const { branches } = this;
+    this.select(null);
+    this.draw();
     const begun = performance.now();
     let [count, reason] = [0, null];
-    const body = { model: this.model, prompt: seen(this.branches.ids(), this.card.context_length), stream: true, logprobs: 0, max_tokens: Number(this.length.value) || 64, seed: Number(this.seed.value) || 0, ...this.sliders.toRequest() };
+    const body = { model: this.model, prompt: seen(branches.ids(), this.card.context_length), stream: true, logprobs: 0, max_tokens: Number(this.length.value) || 64, seed: Number(this.seed.value) || 0, ...this.sliders.toRequest() };
     const id = crypto.randomUUID?.() ?? String(Math.random());
-    const waiting = setInterval(() => this.sayPlace(id), WAIT);
+    const waiting = setInterval(() => this.sayPlace(id, signal), WAIT);
     try {
-      for await (const { choices } of events("/v1/completions", body, writing.signal, id)) {
+      for await (const { choices } of events("/v1/completions", body, signal, id)) {
         if (choices.length) clearInterval(waiting);
         for (const choice of choices) {
           choice.logprobs?.token_ids?.forEach((id, i) => {
-            this.text.append(this.branches.add(id, Math.exp(choice.logprobs.token_logprobs[i])), this.branches);
+            this.text.append(branches.add(id, Math.exp(choice.logprobs.token_logprobs[i])), branches);
             count += 1;
           });
           reason = choice.finish_reason ?? reason;
         }
-        this.say(count, begun, null);
+        this.task.status.textContent = this.describe(count, begun, null);
       }
     } catch (error) {
-      if (error.name !== "AbortError") this.showProblem(error);
+      if (error.name !== "AbortError") throw error;
       reason = "stopped";
     } finally {
       clearInterval(waiting);
+      document.dispatchEvent(new CustomEvent("answered"));
     }
-    if (this.writing !== writing) return;
-    this.writing = null;
-    this.say(count, begun, reason);
-    this.finished();
+    return this.describe(count, begun, reason);
   }
 
   /** Show the place in the queue. */
-  async sayPlace(id) {
-    const writing = this.writing;
+  async sayPlace(id, signal) {
     const place = await placeOf(id).catch(() => null);
-    if (place && writing && this.writing === writing) this.status.textContent = `The model is busy: place ${number(place)} in the queue.`;
+    if (place && !signal.aborted) this.task.status.textContent = `The model is busy: place ${number(place)} in the queue.`;
   }
 
   finished() {
-    document.dispatchEvent(new CustomEvent("answered"));
     this.buttons();
+    if (!this.branches) return this.distribution.clear("The distribution of the next token is shown here.");
+    this.trees.set(this.branches.vocabulary.fingerprint, this.branches);
     this.draw();
-    remember({ text: packIds(this.branches.ids()), from: this.branches.promptLength, prompt: this.prompt.value, ...this.sliders.toAddress(), seed: this.seed.value, n: this.length.value });
+    this.text.announce(this.branches.vocabulary.text(this.branches.ids()));
+    const packed = this.branches.pack();
+    this.kept = packed.text;
+    remember("write", { ...packed, prompt: this.prompt.value, ...this.settings() });
     this.look(null);
   }
 
-  stopWriting() {
-    this.writing?.abort();
-  }
-
   leave() {
-    this.stopWriting();
+    this.task.stop();
   }
 
   draw() {
-    this.text.draw(this.branches, this.vocabulary);
-    this.tree.draw(this.branches, this.vocabulary);
+    this.text.draw(this.branches);
+    this.tree.draw(this.branches);
   }
 
   buttons() {
-    this.go.disabled = false;
-    this.stop.disabled = !this.writing;
-    this.more.disabled = Boolean(this.writing) || !this.branches;
+    disable(this.more, this.task.isRunning || !this.branches, this.task.stopButton);
   }
 
-  /** Select a token, or (null) the place after the last one, and show what could stand there. */
-  look(index) {
+  /** Select a token, or (null) the place after the last one. */
+  select(index) {
     this.selected = index;
     this.text.select(index);
-    if (this.writing || !this.branches) return;
-    this.askLogits();
+  }
+
+  /** Select a place and show what could stand there. */
+  look(index) {
+    this.select(index);
+    if (!this.task.isRunning && !this.pending && this.branches) this.askLogits();
   }
 
   async loadDistribution() {
-    const [index, ids] = [this.selected, this.branches.ids()];
-    const before = index === null ? ids : ids.slice(0, index);
+    const { branches, selected: index } = this;
+    const path = branches.path();
+    const before = index === null ? branches.ids() : branches.ids().slice(0, index);
     if (!before.length) return this.distribution.clear("There is nothing before the first token.");
+    this.asking?.abort();
+    const { signal } = (this.asking = new AbortController());
     try {
-      const { buffer } = await bytes("/inside/logits", { model: this.model, ids: before });
-      if (index !== this.selected) return;
+      const { buffer } = await bytes("/inside/logits", { model: this.model, ids: before }, signal);
+      if (signal.aborted || branches !== this.branches || index !== this.selected) return;
       const title = index === null ? "Next token" : `Token ${index + 1}: alternatives`;
-      this.distribution.show(title, new Float32Array(buffer), this.vocabulary, index === null ? null : ids[index]);
+      this.place = index === null ? path.at(-1) : path[index].parent;
+      this.distribution.show(title, new Float32Array(buffer), branches.vocabulary, index === null ? null : path[index].id);
       this.distribution.draw(this.sliders.values);
     } catch (error) {
-      this.distribution.clear(error.message);
+      if (error.name !== "AbortError") this.distribution.clear(error.message);
     }
   }
 
-  /** Continue from the chosen alternative. */
+  /** Continue from an alternative, in the place whose distribution is shown. */
   choose(id) {
-    if (this.vocabulary.ends.has(id)) return;
-    const probability = this.distribution.before[id];
-    const path = this.branches.path();
-    if (this.selected === null) this.branches.add(id, probability);
-    else this.branches.replace(path[this.selected], id, probability);
-    this.generate();
+    const { branches, place } = this;
+    if (branches.vocabulary.ends.has(id)) return;
+    const hadFocus = this.distribution.node.contains(document.activeElement);
+    this.work("Writing…", (signal) => {
+      if (branches !== this.branches) return;
+      branches.leaf = place;
+      branches.add(id, this.distribution.before[id]);
+      const writing = this.generate(signal);
+      if (hadFocus) this.text.focus(branches.path().length - 1);
+      return writing;
+    });
   }
 
   /** Show another branch. */
   follow(node) {
-    this.stopWriting();
-    this.branches.follow(node);
-    this.finished();
+    const { branches } = this;
+    this.work("Reading…", (signal) => {
+      if (branches !== this.branches) return;
+      branches.follow(node);
+      return this.score(signal);
+    });
   }
 
   settingsChanged() {
@@ -217,19 +256,22 @@ class Write {
     this.saveSettings();
   }
 
-  say(count, begun, reason) {
+  saveSettings() {
+    rememberSoon("write", this.settings());
+  }
+
+  settings() {
+    return { ...this.sliders.toAddress(), seed: this.seed.value, n: this.length.value };
+  }
+
+  /** How the writing goes, or went. */
+  describe(count, begun, reason) {
     const seconds = (performance.now() - begun) / 1000;
-    const written = this.branches.path().slice(this.branches.promptLength).filter((node) => node.probability);
+    const written = this.branches.path().filter((node) => !node.given && node.probability);
     const bits = written.reduce((sum, node) => sum - Math.log2(node.probability), 0) / Math.max(1, written.length);
     const ended = { stop: "end of text", length: "maximum length reached", stopped: "stopped" }[reason];
     const parts = [`${number(count)} tokens`, count ? `${number(count / seconds)} tokens/s` : null, `surprisal ${bits.toFixed(1)} bits per token`, ended ?? "writing…", `${this.sliders.toWords()}, seed ${this.seed.value}`];
-    this.status.textContent = parts.filter(Boolean).join(" · ");
-    if (reason) this.text.announce(this.vocabulary.text(this.branches.ids()));
-  }
-
-  showProblem(error) {
-    const wait = error.retryAfter ? ` Try again in ${error.retryAfter} s.` : "";
-    notice(this.problem, `Generation failed: ${error.message}.${wait}`);
+    return parts.filter(Boolean).join(" · ");
   }
 }
 
