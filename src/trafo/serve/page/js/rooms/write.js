@@ -204,11 +204,12 @@ class Write {
   /** Select a place and show what could stand there. */
   look(index) {
     this.select(index);
-    if (!this.task.isRunning && !this.pending && this.branches) this.askLogits();
+    this.askLogits();
   }
 
   async loadDistribution() {
     const { branches, selected: index } = this;
+    if (!branches || this.pending || this.task.isRunning) return;
     const path = branches.path();
     const before = index === null ? branches.ids() : branches.ids().slice(0, index);
     if (!before.length) return this.distribution.clear("There is nothing before the first token.");
