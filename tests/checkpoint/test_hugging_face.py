@@ -1,9 +1,14 @@
 """Weights both ways, held to `transformers` with random weights."""
 
 import json
+from copy import deepcopy
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
+from hypothesis import example, given, reject, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tests.weights import shake
 
@@ -146,6 +151,42 @@ def test_half_precision_is_measured_and_recorded(tmp_path):
     assert ours.lm_head.weight.dtype == torch.float32
 
 
+@pytest.mark.parametrize(
+    ("matrices", "norms", "widest"),
+    [
+        (torch.bfloat16, torch.float32, torch.float32),
+        (torch.float32, torch.bfloat16, torch.float32),
+        (torch.float16, torch.bfloat16, torch.float32),
+        (torch.float32, torch.float64, torch.float64),
+        (torch.bfloat16, torch.bfloat16, torch.bfloat16),
+    ],
+)
+@pytest.mark.parametrize("make", [lambda: llama(2), gpt2])
+def test_tensors_of_different_precision_are_not_rounded(tmp_path, make, matrices, norms, widest):
+    """In one file or in two, they compute what transformers computes in the widest precision."""
+    theirs = make()
+    theirs.save_pretrained(tmp_path)
+    state = load_file(tmp_path / "model.safetensors")
+    state = {name: t.to(matrices if t.ndim > 1 else norms) for name, t in state.items()}
+    (tmp_path / "model.safetensors").unlink()
+    for number, is_matrix in enumerate((True, False)):
+        part = {name: t for name, t in state.items() if (t.ndim > 1) == is_matrix}
+        save_file(part, tmp_path / f"model-{number}.safetensors")
+    ours = load_hugging_face(tmp_path)
+    assert {parameter.dtype for parameter in ours.parameters()} == {widest}
+    theirs.to(widest).load_state_dict(state, strict=False)
+    ids = torch.randint(101, (2, 40))
+    atol = 0.1 if widest == torch.bfloat16 else 1e-5
+    with torch.no_grad():
+        torch.testing.assert_close(ours(ids), theirs(ids).logits, atol=atol, rtol=1e-5)
+    save_hugging_face(ours, tmp_path / "out")
+    written = load_file(tmp_path / "out" / "model.safetensors")
+    for name, tensor in written.items():
+        assert torch.equal(tensor, state[name].to(widest))
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["torch_dtype"] == str(widest).removeprefix("torch.")
+
+
 def test_a_second_export_replaces_the_first_but_no_other_folder(tmp_path):
     ours = TransformerLM(**LM_SHAPE)
     save_hugging_face(ours, tmp_path / "out")
@@ -275,7 +316,7 @@ def other(name):
     return random_model(*OTHERS[name])
 
 
-def random_model(family, settings):
+def random_model(family, changes):
     config = getattr(transformers, f"{family}Config")(
         vocab_size=101,
         hidden_size=48,
@@ -284,7 +325,7 @@ def random_model(family, settings):
         num_attention_heads=6,
         num_key_value_heads=2,
         max_position_embeddings=40,
-        **settings,
+        **deepcopy(changes),  # transformers writes into the blocks
     )
     return shake(getattr(transformers, f"{family}ForCausalLM")(config))
 
@@ -389,3 +430,86 @@ def test_damaged_files_are_named(tmp_path):
     (tmp_path / "out" / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(FormatError, match=r"no .safetensors file here; .*\.bin files"):
         load_hugging_face(tmp_path / "out")
+
+
+def optional(**values):
+    """Each field with one of its values, or without it."""
+    return st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in values.items()})
+
+
+ROPE = st.builds(
+    lambda rope, more: rope | more,
+    st.sampled_from(
+        [
+            {},
+            {"rope_type": "default"},
+            {"rope_type": "linear", "factor": 2.5},
+            {"type": "linear", "factor": 2.5},
+            LLAMA3,
+            {key: value for key, value in LLAMA3.items() if "original" not in key},
+            {"full_attention": {"rope_type": "linear", "factor": 2.5}},
+        ]
+    ),
+    optional(rope_theta=[20.0, 500.0]),
+)
+CONFIGS = st.builds(
+    lambda rope, more: rope | more,
+    st.fixed_dictionaries({}, optional={"rope_scaling": ROPE, "rope_parameters": ROPE}),
+    optional(
+        rope_theta=[20.0, 500.0],
+        original_max_position_embeddings=[8, 24],
+        sliding_window=[None, 5],
+        use_sliding_window=[False, True],
+        max_window_layers=[0, 1, 28],
+        layer_types=[["full_attention"] * 2, ["sliding_attention"] * 2],
+        head_dim=[8, 12],
+        num_key_value_heads=[None, 2],
+        rms_norm_eps=[1e-2],
+        tie_word_embeddings=[True, False],
+        attention_bias=[False, True],
+    ),
+)
+
+
+@given(st.sampled_from(["llama", "mistral", "qwen2", "qwen3"]), CONFIGS)
+@example("llama", {"rope_parameters": LLAMA3, "original_max_position_embeddings": 24})
+@example("llama", {"rope_scaling": LLAMA3, "rope_theta": 500.0})
+@example("mistral", {"sliding_window": 5, "layer_types": ["full_attention"] * 2})
+@settings(max_examples=60)
+@torch.no_grad()
+def test_a_config_means_what_it_means_to_transformers(family, change):
+    """Or trafo refuses it."""
+    config = {"model_type": family, "vocab_size": 101, "max_position_embeddings": 40}
+    config |= {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2}
+    config |= {"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 8} | change
+    ids = torch.randint(101, (1, 30))
+    with TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(config))
+        try:
+            parsed = transformers.AutoConfig.from_pretrained(folder)
+            theirs = shake(transformers.AutoModelForCausalLM.from_config(parsed)).eval()
+            state = {name: tensor.contiguous() for name, tensor in theirs.state_dict().items()}
+            state |= {name: torch.zeros_like(state[name]) for name in state if "o_proj.b" in name}
+            theirs.load_state_dict(state)
+            expected = theirs(ids).logits
+        except Exception:  # of many kinds, for what is not a model
+            reject()
+        if theirs.config.tie_word_embeddings:
+            del state["lm_head.weight"]
+        save_file(state, Path(folder, "model.safetensors"))
+        try:
+            ours = load_hugging_face(folder)
+        except FormatError:
+            return
+    torch.testing.assert_close(ours(ids), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_top_level_original_context_wins_as_in_transformers(tmp_path):
+    change = {"rope_parameters": LLAMA3, "original_max_position_embeddings": 24}
+    theirs = random_model("Llama", change)
+    theirs.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    ours = load_hugging_face(tmp_path)
+    assert ours.config.rope_original_context == 24
+    assert_same_logits_and_gradients(ours, theirs)

@@ -10,6 +10,7 @@ from tests.checkpoint.test_gguf_file import BYTES, lm, rewritten, small_gpt2
 from tests.weights import shake
 
 from trafo.checkpoint.convert.gguf_file import load_gguf, save_gguf
+from trafo.checkpoint.locate import load_tokenizer
 from trafo.errors import ConfigError, FormatError
 from trafo.models import TransformerLM
 from trafo.tokenizer import Tokenizer, train_tokenizer
@@ -30,6 +31,14 @@ def serve(path):
     params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     return xllamacpp.Server(params)
+
+
+def encode(server, text):
+    """The ids that llama.cpp finds."""
+    body, kind = json.dumps({"content": text}).encode(), {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{server.listening_address}/tokenize", body, kind)
+    with urllib.request.urlopen(request) as reply:
+        return json.load(reply)["tokens"]
 
 
 @torch.no_grad()
@@ -167,12 +176,7 @@ def test_texts_have_the_same_ids_in_llama_cpp_unless_it_is_said(tmp_path, capsys
     server = serve(tmp_path / "model.gguf")
 
     def is_same(text):
-        body = json.dumps({"content": text}).encode()
-        request = urllib.request.Request(
-            f"{server.listening_address}/tokenize", body, {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request) as reply:
-            return json.load(reply)["tokens"] == tokenizer.encode(text)
+        return encode(server, text) == tokenizer.encode(text)
 
     assert all(map(is_same, TEXTS))
     if pattern == "gpt4o":
@@ -183,7 +187,10 @@ def test_texts_have_the_same_ids_in_llama_cpp_unless_it_is_said(tmp_path, capsys
         assert not says
 
 
-def test_a_tokenizer_that_llama_cpp_does_not_load_is_refused(tmp_path):
+def test_a_tokenizer_of_bytes_alone_works_in_llama_cpp(tmp_path):
+    """It loads no tokenizer without merges."""
     tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
-    with pytest.raises(ConfigError, match="the tokenizer has no merges"):
-        save_gguf(lm(), tmp_path / "model.gguf", tokenizer=tokenizer)
+    save_gguf(lm(), tmp_path / "model.gguf", tokenizer=tokenizer)
+    assert load_tokenizer(tmp_path / "model.gguf").spec == tokenizer.spec
+    text = "größer!!! als\0\0\n"
+    assert encode(serve(tmp_path / "model.gguf"), text) == list(text.encode())

@@ -36,6 +36,8 @@ _NAMES_OF_ENDS = (
 )
 # With these, <|end|> only ends a part of an answer.
 _HARMONY = ({"<|return|>", "<|call|>"}, {"<|calls|>", "<|flush|>"})
+# llama.cpp loads no tokenizer without merges. "!!" is not a token then, and becomes "!" and "!".
+_NO_MERGES = "! !"
 _WHOLE_WORDS = "trafo.tokenizer.whole_words"
 
 
@@ -51,9 +53,6 @@ def write_tokenizer(
             f"llama.cpp does not know the split pattern {tokenizer.pattern!r}",
             hint="write the file without a tokenizer",
         )
-    if not tokenizer.merges:
-        what = "the tokenizer has no merges, and llama.cpp loads none without them"
-        raise ConfigError(what, hint="write the file without a tokenizer")
     pre = NAMES[tokenizer.pattern]
     if pre in NO_CASE:
         say(
@@ -77,7 +76,8 @@ def write_tokenizer(
     writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
-    writer.add_token_merges([f"{to_printable(a)} {to_printable(b)}" for a, b in tokenizer.merges])
+    merges = [f"{to_printable(a)} {to_printable(b)}" for a, b in tokenizer.merges]
+    writer.add_token_merges(merges or [_NO_MERGES])
     writer.add_bool(_WHOLE_WORDS, tokenizer.spec.whole_words)
     writer.add_add_bos_token(markers.begin is not None)
     first = tokenizer.special_tokens.get(END_OF_TEXT) if markers.begin is None else markers.begin
@@ -134,7 +134,8 @@ def _read_parts(file: GGUF) -> tuple[TokenizerSpec, set[int]]:
             controls |= set() if kind == _USER_DEFINED else {i}
         elif kind != _UNUSED and token:
             vocab[i] = from_printable(token)
-    pairs = [merge.split(" ") for merge in file.strings("tokenizer.ggml.merges")]
+    lines = file.strings("tokenizer.ggml.merges")
+    pairs = [merge.split(" ") for merge in lines if lines != [_NO_MERGES]]
     merges = [(from_printable(left), from_printable(right)) for left, right in pairs]
     if not merges and any(len(vocab[i]) > 1 for i in vocab.keys() - specials.values()):
         raise file.refusal("tokens, but no merges that make them")

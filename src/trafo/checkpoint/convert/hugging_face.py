@@ -10,6 +10,7 @@ from torch import Tensor
 from trafo.checkpoint.convert import gpt2, llama
 from trafo.checkpoint.convert.hugging_face_tokenizer import write_tokenizer
 from trafo.checkpoint.convert.parity import Parity, measure_parity
+from trafo.checkpoint.convert.weights import widest_dtype
 from trafo.checkpoint.tensor_file import read_tensors, write_tensors
 from trafo.errors import ConfigError, FormatError, TrafoError
 from trafo.models import GPT2, CausalLM, GPT2Config, TransformerLM, TransformerLMConfig
@@ -31,7 +32,7 @@ def save_hugging_face(
     """Write a folder that `transformers` loads; returns (and stores) how well it agrees."""
     config, state = _theirs(model)
     tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in state.items()}
-    config["torch_dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
+    config["torch_dtype"] = str(widest_dtype(tensors)).removeprefix("torch.")
     with atomic_folder(folder, marker="config.json") as new:
         write_tensors(new / "model.safetensors", tensors, {"format": "pt"})
         if tokenizer is not None:

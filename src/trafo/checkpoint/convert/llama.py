@@ -71,6 +71,7 @@ _NAMES: NameTable = (
     ("layers.{i}.attn.v_proj.bias", "model.layers.{i}.self_attn.v_proj.bias"),
 )
 
+_ORIGINAL = "original_max_position_embeddings"
 _OUTPUT_BIAS = ".self_attn.o_proj.bias"  # Llama has it with the others
 
 # The switches of a TransformerLM that none of them has, and what they have instead.
@@ -149,7 +150,7 @@ def _to_rope_scaling(config: TransformerLMConfig) -> dict[str, Any] | None:
         scaling |= {
             "low_freq_factor": config.rope_low,
             "high_freq_factor": config.rope_high,
-            "original_max_position_embeddings": config.rope_original_context,
+            _ORIGINAL: config.rope_original_context,
         }
     return scaling
 
@@ -193,13 +194,16 @@ def from_llama_config(theirs: dict[str, Any]) -> TransformerLMConfig:
 
 
 def _from_rope(theirs: dict[str, Any]) -> dict[str, Any]:
-    """The newer `rope_parameters` hold the base, too; the older `rope_scaling` may be beside."""
-    new, old = theirs.get("rope_parameters") or {}, theirs.get("rope_scaling") or {}
-    if new and old:
-        kinds = {rope.get("rope_type", rope.get("type")) for rope in (new, old)}
-        same = len(kinds) == 1 and all(new[key] == old[key] for key in new.keys() & old.keys())
-        _refuse(not same, "rope_parameters and rope_scaling that disagree")
-    rope = old | new
+    """From the newer `rope_parameters`, which hold the base, too, or the older `rope_scaling`."""
+    blocks = [theirs[key] for key in ("rope_scaling", "rope_parameters") if theirs.get(key)]
+    found = [_read_rope(block, theirs) for block in blocks or [{}]]
+    _refuse(found[0] != found[-1], "rope_parameters and rope_scaling that disagree")
+    return found[0]
+
+
+def _read_rope(rope: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    is_nested = any(isinstance(value, dict) for value in rope.values())
+    _refuse(is_nested, "a rotation of its own for each type of layer")
     kind = rope.get("rope_type", rope.get("type", "default"))
     _refuse(kind not in ("default", "linear", "llama3"), f"rotary scaling {kind!r}")
     partial = rope.get("partial_rotary_factor", theirs.get("partial_rotary_factor", 1.0))
@@ -212,7 +216,9 @@ def _from_rope(theirs: dict[str, Any]) -> dict[str, Any]:
         found |= {
             "rope_low": float(rope["low_freq_factor"]),
             "rope_high": float(rope["high_freq_factor"]),
-            "rope_original_context": rope["original_max_position_embeddings"],
+            # Beside the block it wins, as in transformers.
+            "rope_original_context": theirs.get(_ORIGINAL)
+            or rope.get(_ORIGINAL, theirs["max_position_embeddings"]),
         }
     return found
 
@@ -229,6 +235,8 @@ def _from_window(theirs: dict[str, Any], family: Family) -> int | None:
         kinds = ["sliding_attention" if is_sliding else "full_attention" for is_sliding in sliding]
     _refuse(len(set(kinds)) > 1, "a sliding window in some layers only")
     _refuse(kinds[:1] == ["sliding_attention"] and window is None, "a sliding window of no size")
+    is_lost = family == "mistral" and window is not None and kinds[:1] == ["full_attention"]
+    _refuse(is_lost, "sliding_window and layer_types that disagree")
     usual = kinds[:1] in ([], ["full_attention"], ["sliding_attention"])
     _refuse(not usual, f"layers of the type {kinds[:1]}")
     return window if "sliding_attention" in kinds else None
@@ -259,7 +267,7 @@ def renamed_state(model: TransformerLM, table: NameTable, *, halves: bool) -> di
 
 
 def from_llama_state(theirs: dict[str, Tensor], config: TransformerLMConfig) -> CausalLM:
-    """A model with these weights, in their dtype."""
+    """A model with these weights."""
     require_layers(config.num_layers, theirs)
     names = tensor_names(config, _NAMES)
     harmless = ("rotary_emb.inv_freq", *(["lm_head.weight"] * config.tied_head))

@@ -7,6 +7,7 @@ ours for q, k and v, where theirs is one matrix.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import cast
 
 import torch
@@ -90,7 +91,7 @@ def require_names(
 
 
 def fill(config: ModelConfig, weights: Mapping[str, Tensor]) -> CausalLM:
-    """The model of this config with these weights, in their dtype, ready to be used."""
+    """The model of this config with these weights, in the widest of their dtypes, ready for use."""
     strange = next((n for n, tensor in weights.items() if tensor.dtype not in _DTYPES), None)
     if strange is not None:
         raise FormatError(
@@ -104,10 +105,14 @@ def fill(config: ModelConfig, weights: Mapping[str, Tensor]) -> CausalLM:
     except FormatError as error:
         hint = "the sizes in the config and the weights disagree"
         raise FormatError(error.what, hint=hint) from None
-    dtype = next(iter(weights.values())).dtype
-    model = build_model(config, dtype=torch.float32 if dtype == torch.float64 else dtype)
+    model = build_model(config, dtype=widest_dtype(weights))
     restore_weights(dict(weights), model)
     return cast(CausalLM, model.eval())
+
+
+def widest_dtype(tensors: Mapping[str, Tensor]) -> torch.dtype:
+    """The dtype that holds all of them exactly: files have norms in float32 beside bfloat16."""
+    return reduce(torch.promote_types, (tensor.dtype for tensor in tensors.values()))
 
 
 def skeleton(config: ModelConfig) -> Module:
