@@ -49,14 +49,31 @@ def test_a_tensor_of_ids_begins_with_the_begin_token(tmp_path):
     export_model(TransformerLM(**SHAPE), tmp_path / "out", tokenizer=tokenizer())
     plain = load_tokenizer(tmp_path / "out")
     assert plain.encode_tensor("then").tolist() == [plain.encode("then")]
-    settings = {"bos_token": "<|endoftext|>", "add_bos_token": True}
-    (tmp_path / "out" / "tokenizer_config.json").write_text(json.dumps(settings))
+    content = json.loads((tmp_path / "out" / "tokenizer.json").read_text())
+    content["post_processor"] = template_of("<|begin|>", "A")  # the same id
+    (tmp_path / "out" / "tokenizer.json").write_text(json.dumps(content))
     begun = load_tokenizer(tmp_path / "out")
     assert begun.encode_tensor("then").tolist() == [[259, *plain.encode("then")]]
     assert plain.encode_tensor("").shape == (1, 0)
 
 
 SPECIALS = ("<|begin|>", "<|end|>", "<think>", "<|eot|>")
+
+
+def template_of(*names):
+    """A post-processor: the special tokens around a text, which is "A"."""
+    pieces = [
+        {"Sequence" if name == "A" else "SpecialToken": {"id": name, "type_id": 0}}
+        for name in names
+    ]
+    ids = {name: 259 + SPECIALS.index(name) for name in names if name != "A"}
+    tokens = {name: {"id": name, "ids": [i], "tokens": [name]} for name, i in ids.items()}
+    return {
+        "type": "TemplateProcessing",
+        "single": pieces,
+        "pair": [*pieces, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": tokens,
+    }
 
 
 def with_files(folder, *, template=None, **files):
@@ -74,14 +91,8 @@ def with_files(folder, *, template=None, **files):
 
 
 def test_hugging_face_says_where_a_text_begins_and_ends(tmp_path):
-    template = {
-        "type": "TemplateProcessing",
-        "single": [
-            {"SpecialToken": {"id": "<|begin|>", "type_id": 0}},
-            {"Sequence": {"id": "A", "type_id": 0}},
-        ],
-    }
-    byte_level = {"type": "ByteLevel"}
+    template = template_of("<|begin|>", "A")
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     sequence = {"type": "Sequence", "processors": [byte_level, template]}
     hidden = frozenset([259, 260, 262])  # <think> is text
     assert with_files(
@@ -91,24 +102,99 @@ def test_hugging_face_says_where_a_text_begins_and_ends(tmp_path):
         None, frozenset([262]), hidden
     )
     assert with_files(
-        tmp_path / "c", tokenizer_config={"eos_token": {"content": "<|end|>"}}
+        tmp_path / "c",
+        tokenizer_config={"eos_token": {"__type": "AddedToken", "content": "<|end|>"}},
     ) == Markers(None, frozenset([260]), hidden)
     assert with_files(
         tmp_path / "d",
         template=byte_level,
         tokenizer_config={"bos_token": "<|begin|>", "add_bos_token": True},
-    ) == Markers(259, frozenset(), hidden)
+    ) == Markers(None, frozenset(), hidden)
+    transformers = pytest.importorskip("transformers")
+    for name in "abcd":
+        theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / name)
+        ours = load_tokenizer(tmp_path / name)
+        assert ours.encode_tensor(TEXT).tolist() == [theirs.encode(TEXT)]
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        (template_of("<|begin|>", "A", "<|end|>"), "TemplateProcessing puts more around"),
+        (template_of("A", "<|end|>"), "TemplateProcessing puts more around"),
+        (template_of("<|begin|>", "<|eot|>", "A"), "TemplateProcessing puts more around"),
+        (
+            {
+                "type": "Sequence",
+                "processors": [template_of("<|begin|>", "A"), template_of("<|eot|>", "A")],
+            },
+            "TemplateProcessing puts more around",
+        ),
+        (
+            {"type": "RobertaProcessing", "sep": ["<|end|>", 260], "cls": ["<|begin|>", 259]}
+            | {"trim_offsets": True, "add_prefix_space": False},
+            "RobertaProcessing puts more around",
+        ),
+        (
+            {"type": "BertProcessing", "sep": ["<|end|>", 260], "cls": ["<|begin|>", 259]},
+            "BertProcessing puts more around",
+        ),
+    ],
+)
+def test_more_around_a_text_than_a_begin_token_is_refused(tmp_path, template, says):
+    with pytest.raises(FormatError, match=says):
+        with_files(tmp_path / "a", template=template)
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "a")
+    plain = theirs.encode(TEXT, add_special_tokens=False)
+    assert theirs.encode(TEXT) not in (plain, [259, *plain])
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"split_special_tokens": True}, "split_special_tokens"),
+        ({"add_prefix_space": True}, "add_prefix_space"),
+        ({"pad_token": "[PAD]"}, r"'\[PAD\]' is named beside tokenizer.json"),
+        ({"extra_special_tokens": ["[X]"]}, r"'\[X\]' is named"),
+        ({"additional_special_tokens": ["[X]"]}, r"'\[X\]' is named"),
+        ({"added_tokens_decoder": {"263": {"content": "[X]"}}}, r"'\[X\]' is named"),
+    ],
+)
+def test_settings_beside_the_tokenizer_that_change_ids_are_refused(tmp_path, settings, says):
+    with pytest.raises(FormatError, match=says):
+        with_files(tmp_path / "a", tokenizer_config=settings)
+
+
+def test_a_token_of_the_vocabulary_that_is_named_is_special(tmp_path):
+    with_files(tmp_path / "a", special_tokens_map={"mask_token": "he"})
+    ours = load_tokenizer(tmp_path / "a")
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "a")
+    assert ours.special_tokens["he"] == theirs.mask_token_id
+    text = "the path with <|end|>"
+    assert ours.encode(text) == theirs.encode(text)
+
+
+def test_truncation_and_padding_are_not_applied_as_in_transformers(tmp_path, capsys):
+    with_files(tmp_path / "a")
+    content = json.loads((tmp_path / "a" / "tokenizer.json").read_text())
+    cut = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    pad = {"strategy": {"Fixed": 99}, "direction": "Right", "pad_to_multiple_of": None}
+    pad |= {"pad_id": 262, "pad_type_id": 0, "pad_token": "<|eot|>"}
+    content |= {"truncation": cut, "padding": pad}
+    (tmp_path / "a" / "tokenizer.json").write_text(json.dumps(content))
+    ours = load_tokenizer(tmp_path / "a").encode_tensor(TEXT).tolist()
+    said = capsys.readouterr().err
+    assert "does not apply its truncation" in said
+    assert "does not apply its padding" in said
+    transformers = pytest.importorskip("transformers")
+    assert ours == [transformers.AutoTokenizer.from_pretrained(tmp_path / "a").encode(TEXT)]
 
 
 @pytest.mark.parametrize("to", NAMES)
 def test_exports_begin_and_end_texts_as_their_source_does(tmp_path, to):
-    template = {
-        "type": "TemplateProcessing",
-        "single": [
-            {"SpecialToken": {"id": "<|begin|>", "type_id": 0}},
-            {"Sequence": {"id": "A", "type_id": 0}},
-        ],
-    }
+    template = template_of("<|begin|>", "A")
     ends = {"eos_token_id": [260, 262]}
     markers = with_files(tmp_path / "in", template=template, generation_config=ends)
     source = load_bundle(tmp_path / "in")

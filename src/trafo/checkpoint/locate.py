@@ -74,10 +74,9 @@ def load_tokenizer(path: str | Path) -> ModelTokenizer:
 
 
 def _with_markers(folder: Path) -> ModelTokenizer:
-    from trafo.checkpoint.convert.hugging_face_tokenizer import read_markers
+    from trafo.checkpoint.convert.hugging_face_tokenizer import read_tokenizer
 
-    parts = load_any(folder)
-    return ModelTokenizer.of(parts, read_markers(folder, parts))
+    return read_tokenizer(folder)
 
 
 def _of_run(run: Path) -> ModelTokenizer:

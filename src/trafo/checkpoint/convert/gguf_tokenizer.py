@@ -62,6 +62,8 @@ def write_tokenizer(
         )
     if tokenizer.spec.whole_words and pre not in WHOLE_WORDS:
         say("llama.cpp will merge words that are tokens from bytes, not take them whole")
+    if tokenizer.spec.nfc:
+        say("llama.cpp will take text as it is; this tokenizer normalizes it to NFC")
     special, markers = set(tokenizer.special_tokens.values()), markers_of(tokenizer)
     tokens, kinds = [], []
     for i in range(vocab_size):

@@ -1,7 +1,7 @@
 """The tokenizer of a Hugging Face folder: its files out, its begin and end tokens in. No torch.
 
-`tokenizer.json` holds the tokenizer; which tokens begin and end a text is said by its
-post-processor, `tokenizer_config.json`, `generation_config.json` and `config.json`.
+`tokenizer.json` holds the tokenizer, and its post-processor says which token begins a text; which
+tokens end one is said by `tokenizer_config.json`, `generation_config.json` and `config.json`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trafo.checkpoint.model_tokenizer import Markers, markers_of
+from trafo.checkpoint.model_tokenizer import Markers, ModelTokenizer, markers_of
+from trafo.errors import FormatError
 from trafo.tokenizer.formats.huggingface import write_huggingface
 from trafo.tokenizer.formats.json_files import read_json, write_json
-from trafo.tokenizer.formats.spec import END_OF_TEXT, TokenizerSpec
+from trafo.tokenizer.formats.load import load_any
+from trafo.tokenizer.formats.spec import (
+    END_OF_TEXT,
+    TokenizerSpec,
+    special_bytes,
+    with_special_tokens,
+)
 from trafo.tokenizer.tokenizer import Tokenizer
 
 
@@ -48,11 +55,20 @@ def _name_of(tokenizer: Tokenizer, special: int | None) -> str | None:
     return next((token for token, i in tokenizer.special_tokens.items() if i == special), None)
 
 
-def read_markers(folder: Path, parts: TokenizerSpec) -> Markers:
-    """Which tokens begin and end a text, by all files that say something about it."""
-    specials = parts.special_tokens
+def read_tokenizer(folder: Path) -> ModelTokenizer:
+    """The tokenizer of a folder, and which tokens begin and end a text, by all files that say so.
+
+    As in `transformers`, the post-processor in `tokenizer.json` decides what is put before a text,
+    not `add_bos_token`. A setting that would give other ids is refused.
+    """
     about = _read(folder / "tokenizer_config.json")
     pipeline = _read(folder / "tokenizer.json")
+    where = folder / "tokenizer_config.json"
+    for setting in ("split_special_tokens", "add_prefix_space"):
+        if about.get(setting):
+            raise FormatError(f"trafo does not support {setting}", where=str(where))
+    parts = _with_named_tokens(load_any(folder), about, folder)
+    specials = parts.special_tokens
     ends = _ids(_read(folder / "generation_config.json")) or _ids(_read(folder / "config.json"))
     if (named := _content(about.get("eos_token"))) in specials:
         ends.add(specials[named])
@@ -63,29 +79,67 @@ def read_markers(folder: Path, parts: TokenizerSpec) -> Markers:
     }
     hidden = {i for token, i in specials.items() if token not in shown}
     usual = Markers.usual(specials)
-    return Markers(
-        _begin(pipeline, about, specials), frozenset(ends) or usual.ends, frozenset(hidden | ends)
-    )
+    begin = _begin(pipeline.get("post_processor"), parts, str(folder / "tokenizer.json"))
+    if (folder / "trafo.json").is_file() and about.get("add_bos_token") is True:
+        begin = specials.get(_content(about.get("bos_token")))  # trafo's own folder has no template
+    markers = Markers(begin, frozenset(ends) or usual.ends, frozenset(hidden | ends))
+    return ModelTokenizer.of(parts, markers)
 
 
-def _begin(pipeline: dict[str, Any], about: dict[str, Any], specials: dict[str, int]) -> int | None:
-    """The token that the post-processor, or else `add_bos_token`, puts before a text."""
-    for step in _steps(pipeline.get("post_processor")):
-        if step.get("type") != "TemplateProcessing":
-            continue
-        first = next(iter(step.get("single") or []), None)
-        special = first.get("SpecialToken") if isinstance(first, dict) else None
-        token = special.get("id") if isinstance(special, dict) else None
-        return specials.get(token) if isinstance(token, str) else None
-    bos = _content(about.get("bos_token"))
-    return specials.get(bos) if about.get("add_bos_token") is True else None
+def _with_named_tokens(parts: TokenizerSpec, about: dict[str, Any], folder: Path) -> TokenizerSpec:
+    """Tokens that the files beside `tokenizer.json` name are special, as in `transformers`."""
+    if "added_tokens_decoder" not in about:
+        about = about | _read(folder / "special_tokens_map.json")
+    named = [about[key] for key in about if key.endswith("_token")]
+    for key in ("extra_special_tokens", "additional_special_tokens", "added_tokens_decoder"):
+        tokens = about.get(key)
+        named += tokens.values() if isinstance(tokens, dict) else list(tokens or ())
+    missing = dict.fromkeys(map(_content, named)).keys() - {"", *parts.special_tokens}
+    known = set(parts.vocab.values())
+    for token in sorted(missing):
+        if special_bytes(token) not in known:
+            raise FormatError(
+                f"the token {token!r} is named beside tokenizer.json, which lacks it",
+                where=str(folder),
+                hint="load the tokenizer by transformers, and save it: it gets an id there",
+            )
+    return with_special_tokens(parts, sorted(missing))
+
+
+def _begin(processor: Any, parts: TokenizerSpec, where: str) -> int | None:
+    """The token that the post-processor puts before a text; more than that is refused."""
+    ids: list[Any] = []
+    for step in _steps(processor):
+        match step:
+            case {"type": "ByteLevel"}:  # changes offsets alone
+                continue
+            case {"type": "TemplateProcessing", "single": list(pieces)}:
+                *before, last = pieces or [None]
+                ids = [i for piece in before for i in _ids_of_piece(piece, step)] + ids
+                if isinstance(last, dict) and "Sequence" in last and len(ids) <= 1:
+                    continue
+        what = f"the post-processor {step.get('type')} puts more around a text than a begin token"
+        raise FormatError(what, where=where, hint="trafo knows one token before a text, none after")
+    if ids and ids[0] not in parts.vocab:
+        raise FormatError(f"the begin token is {ids[0]!r}, which is not an id", where=where)
+    return ids[0] if ids else None
+
+
+def _ids_of_piece(piece: Any, template: dict[str, Any]) -> list[Any]:
+    """The ids that a template has for one of its special tokens; [None] for anything else."""
+    match piece, template.get("special_tokens"):
+        case {"SpecialToken": {"id": str(name)}}, {**tokens}:
+            match tokens.get(name):
+                case {"ids": list(ids)}:
+                    return ids
+    return [None]
 
 
 def _steps(processor: Any) -> list[dict[str, Any]]:
     if not isinstance(processor, dict):
         return []
     if processor.get("type") == "Sequence":
-        return [step for step in processor.get("processors") or [] if isinstance(step, dict)]
+        return [step for each in processor.get("processors") or [] for step in _steps(each)]
     return [processor]
 
 

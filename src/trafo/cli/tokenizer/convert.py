@@ -116,4 +116,6 @@ def _unsaid(spec: TokenizerSpec, to: Format) -> list[str]:
     if spec.special_tokens:
         named = ", ".join(f"{token} = {i}" for token, i in spec.special_tokens.items())
         lines.append(f"not in this format: the special tokens, {named}")
+    if spec.nfc:
+        lines.append("not in this format: the normalizer, NFC")
     return lines
