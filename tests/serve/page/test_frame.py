@@ -112,6 +112,18 @@ def test_a_newer_checkpoint_is_noticed_in_every_room(visit):
         expect(page.locator("#facts")).to_contain_text("step 8 ")
 
 
+def test_names_that_are_no_rooms(visit):
+    page = visit("#constructor").page
+    expect(page.locator(".room.write")).to_be_visible()
+    page.get_by_role("link", name="Tokens", exact=True).click()
+    expect(page.locator(".chip").first).to_be_visible()
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")  # "Skip to content"
+    expect(page.locator("#main")).to_be_focused()
+    expect(page.locator(".room.tokens")).to_be_visible()
+    assert page.evaluate("location.hash").startswith("#tokens")
+
+
 def test_a_model_is_chosen_for_all_rooms(visit):
     page = visit("#tokens?text=cat").page
     expect(page.locator(".chip").first).to_be_visible()

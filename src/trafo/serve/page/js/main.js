@@ -72,11 +72,12 @@ function chooseModel() {
   enter();
 }
 
-/** Show the room of the address; without one, the first that the models can be used in. */
+/** Show the room of the address; without one, the first that the models can be used in. A name that is
+ * no room's (the link to the content has one) changes nothing. */
 function enter() {
   if (!cards.length) return;
   const first = cards.some((card) => card.kind === "language") ? "write" : "translate";
-  const { room, params } = arrive((name) => (ROOMS[name] ? name : first));
+  const { room, params } = arrive((name) => (Object.hasOwn(ROOMS, name) ? name : (name && here?.name) || first));
   const card = pick(room, params.get("model"));
   if (here && here.name !== room) visited.get(here.name)?.room.leave?.();
   here = { name: room, card };

@@ -7,15 +7,16 @@ const known = new Map();
 // A server that was started again may serve another model under the same name.
 document.addEventListener("server-back", () => known.clear());
 
-/** The vocabulary of a model; a translation model has two sides. */
-export function vocabularyOf(model, side = "source") {
+/** The vocabulary of a model; a translation model has two sides. A signal ends the wait for it. */
+export function vocabularyOf(model, signal, side = "source") {
   const path = `/inside/vocabulary?model=${encodeURIComponent(model)}&side=${side}`;
   if (!known.has(path)) {
     const loading = get(path).then((content) => new Vocabulary(content));
     loading.catch(() => known.delete(path));
     known.set(path, loading);
   }
-  return known.get(path);
+  const stopped = new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+  return Promise.race([known.get(path), stopped]);
 }
 
 class Vocabulary {

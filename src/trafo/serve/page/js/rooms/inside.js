@@ -65,7 +65,7 @@ class Inside {
 
   async read(text, signal) {
     const model = this.model;
-    const vocabulary = await vocabularyOf(model);
+    const vocabulary = await vocabularyOf(model, signal);
     const { tokens: ids } = await post("/tokenize", { model, prompt: text }, signal);
     this.found.hidden = ids.length === 0;
     if (!ids.length) return "Type a text.";
@@ -81,7 +81,7 @@ class Inside {
   /** A sentence and the model's own translation of it. */
   async readTranslation(sentence, signal) {
     const model = this.model;
-    const [source, target] = await Promise.all(["source", "target"].map((side) => vocabularyOf(model, side)));
+    const [source, target] = await Promise.all(["source", "target"].map((side) => vocabularyOf(model, signal, side)));
     const found = await post("/inside/translation", { model, sentence }, signal);
     const { ids, text } = found.translations[0];
     const [sources, targets] = [source.sentence(found.source), target.sentence(ids)];

@@ -51,7 +51,7 @@ class Tokens {
   }
 
   async panel(model, text, signal) {
-    const vocabulary = await vocabularyOf(model);
+    const vocabulary = await vocabularyOf(model, signal);
     const { ids } = await post("/inside/tokens", { model, text }, signal);
     const size = new TextEncoder().encode(text).length;
     const facts = `${number(ids.length)} tokens · ${number([...text].length)} characters · ${number(size)} bytes · ${ids.length ? (size / ids.length).toFixed(2) : "–"} bytes per token`;

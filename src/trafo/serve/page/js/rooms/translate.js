@@ -65,7 +65,7 @@ class Translate {
   }
 
   async show(found, sentence, signal) {
-    const [source, target] = await Promise.all(["source", "target"].map((side) => vocabularyOf(this.model, side)));
+    const [source, target] = await Promise.all(["source", "target"].map((side) => vocabularyOf(this.model, signal, side)));
     const best = found.translations[0];
     this.answer.textContent = best.text || "(nothing)";
     fill(this.others, found.translations.map(({ text, score }) => el("li", {}, `${text} `, el("span", { class: "figure" }, score.toFixed(3)))));

@@ -66,8 +66,7 @@ class Write {
 
   /** Show the text of a link, or what was written by another model. */
   async load({ model, card, params, isLink }, signal) {
-    const vocabulary = await vocabularyOf(model);
-    signal.throwIfAborted();
+    const vocabulary = await vocabularyOf(model, signal);
     let branches = this.branches;
     if (isLink || !branches) branches = params.get("text") ? Branches.unpack(params, vocabulary) : null;
     else if (branches.vocabulary.fingerprint !== vocabulary.fingerprint) branches = await this.encodeAgain(branches, model, vocabulary, signal);
