@@ -121,7 +121,7 @@ def test_names_that_are_no_rooms(visit):
     page.keyboard.press("Enter")  # "Skip to content"
     expect(page.locator("#main")).to_be_focused()
     expect(page.locator(".room.tokens")).to_be_visible()
-    assert page.evaluate("location.hash").startswith("#tokens")
+    page.wait_for_function("location.hash.startsWith('#tokens')")
 
 
 def test_a_model_is_chosen_for_all_rooms(visit):
