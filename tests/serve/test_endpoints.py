@@ -166,6 +166,8 @@ def test_special_tokens_of_strangers_stay_text(client, bundle):
     assert client.post("/detokenize", json={"tokens": tokens}).json() == {"prompt": text}
     answer = client.post("/v1/completions", json={"prompt": text, "max_tokens": 1}).json()
     assert answer["usage"]["prompt_tokens"] == len(text.encode())
+    answer = client.post("/v1/embeddings", json={"input": text}).json()
+    assert answer["usage"]["prompt_tokens"] == len(text.encode())
 
 
 def test_a_template_has_specials_and_its_users_do_not(bundle):

@@ -66,6 +66,8 @@ class ModelTokenizer(Tokenizer):
     def encode_tensor(self, text: str) -> Tensor:
         """The ids of a text (1, seq) as the model takes them, after the begin token if it has one.
 
+        Special tokens in the text become their ids, as by `encode`.
+
         model(tokenizer.encode_tensor("Hello")) gives logits.
         """
         import torch

@@ -43,8 +43,10 @@ class Tokenizer:
     """A byte-level BPE tokenizer.
 
     Special tokens that the vocabulary lacks are appended to it. What happens to special tokens
-    inside a text is the caller's choice, by the argument `special`: `allow` encodes them as their
-    ids, `ignore` as ordinary text (for untrusted text), `refuse` raises InputError.
+    inside a text is the caller's choice, by the argument `special`: `allow`, the default of every
+    method here, encodes them as their ids; `ignore` encodes them as ordinary text; `refuse` raises
+    InputError. Choose `ignore` or `refuse` for text from strangers, as the service and the prompts
+    of the command line do. All added tokens of a `tokenizer.json` count as special here.
     """
 
     def __init__(
@@ -164,7 +166,7 @@ class Tokenizer:
     # Text to ids
 
     def encode(self, text: str, special: SpecialPolicy = "allow") -> list[int]:
-        """The ids of a text."""
+        """The ids of a text; by default, special tokens in it become their ids (`allow`)."""
         if self._fast is not None:
             return self._fast.encode(text, special)
         first = self._first

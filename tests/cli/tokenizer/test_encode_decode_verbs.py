@@ -23,9 +23,9 @@ END = "<|endoftext|>"
 
 def test_encode_prints_ids_of_a_text_or_of_stdin(trained, printed, piped, content, reference_ids):
     expected = " ".join(map(str, reference_ids)) + "\n"
-    assert printed("encode", trained, "--text", content) == expected
+    assert printed("encode", trained, "--text", content, "--special", "allow") == expected
     piped(content.encode())
-    assert printed("encode", trained) == expected
+    assert printed("encode", trained, "--special", "allow") == expected
     assert printed("encode", trained, "--text", "") == "\n"
 
 
@@ -34,9 +34,20 @@ def test_encode_keeps_line_ends_as_they_are(trained, printed, piped):
     assert printed("encode", trained) == "97 13 10 98 13 99\n"
 
 
-def test_encode_and_special_tokens(trained, printed, refused):
-    assert printed("encode", trained, "--text", END) == "274\n"
-    plain = printed("encode", trained, "--text", END, "--special", "ignore").split()
+def test_encode_and_special_tokens(trained, printed, refused, piped, tmp_path):
+    assert printed("encode", trained, "--text", END, "--special", "allow") == "274\n"
+    plain = printed("encode", trained, "--text", END).split()
+    assert printed("encode", trained, "--text", END, "--special", "ignore").split() == plain
+    piped(END.encode())
+    assert printed("encode", trained).split() == plain
+    (tmp_path / "corpus.txt").write_text(f"a{END}b")
+    printed("encode", trained, tmp_path / "corpus.txt", "--out", tmp_path / "a.tokens")
+    assert np.fromfile(tmp_path / "a.tokens", "<u2").tolist() == [97, 274, 98]
+    printed(
+        *("encode", trained, tmp_path / "corpus.txt", "--out", tmp_path / "b.tokens"),
+        *("--special", "ignore"),
+    )
+    assert np.fromfile(tmp_path / "b.tokens", "<u2").tolist() == [97, *map(int, plain), 98]
     assert "274" not in plain
     assert decode_reference(map(int, plain), Tokenizer.load(trained).vocab) == END
     assert "contains the special token" in refused(

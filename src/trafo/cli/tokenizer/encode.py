@@ -50,8 +50,9 @@ class Options:
     """token file to write, with a manifest beside it; a path, or a URL such as s3://bucket/x.tokens"""
     text: OptionalString = None
     """a text to encode, instead of files"""
-    special: SpecialPolicy = "allow"
-    """special tokens in the text: allow (encode as special), ignore (as plain text), or refuse"""
+    special: SpecialPolicy | None = None
+    """special tokens in the text: allow (encode as special), ignore (as plain text), or refuse;
+    None: allow in files, where <|endoftext|> ends a document, ignore in --text and on stdin"""
     end_of_document: OptionalString = None
     """special token to add after each file or record"""
     workers: OptionalInt = None
@@ -110,7 +111,7 @@ def _write_token_file(tokenizer: Tokenizer, options: Options, out: str) -> None:
             num_workers=options.workers,
             field=options.field,
             errors=options.errors,
-            special=options.special,
+            special=options.special or "allow",
             end_of_document=options.end_of_document,
             elsewhere=elsewhere,
         )
@@ -145,7 +146,7 @@ def _time_of_change(out: str) -> int:
 
 def _print_ids(tokenizer: Tokenizer, options: Options) -> None:
     """All ids in one line, written as they come."""
-    ids = tokenizer.encode_iterable(_texts(options), options.special)
+    ids = tokenizer.encode_iterable(_texts(options), options.special or "ignore")
     write_text(_numbers(ids))
 
 
