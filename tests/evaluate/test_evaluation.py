@@ -1,6 +1,7 @@
 """Against the definition: one id at a time, in float64."""
 
 import math
+from statistics import stdev
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trafo.errors import ConfigError, InputError
-from trafo.evaluate.evaluation import Evaluation, evaluate_ids
+from trafo.evaluate.evaluation import Evaluation, evaluate_ids, standard_error
 from trafo.evaluate.text_bytes import byte_lengths
 from trafo.evaluate.windows import windows
 from trafo.models import TransformerLM
@@ -101,6 +102,32 @@ def test_a_part_is_spread_evenly_and_always_the_same(model):
     assert done[0].total_nats == pytest.approx(sum(p.total_nats for p in parts), rel=1e-6)
     assert evaluate_ids(model, ids, max_tokens=1).num_tokens == 8
     assert evaluate_ids(model, ids, max_tokens=10**6).num_tokens == 160
+
+
+def test_the_standard_error_is_that_of_window_means(model):
+    """s / sqrt(n) over windows that are evaluated one by one; of one window there is none."""
+    ids = ids_of(8 * 20 + 1)
+    means = [evaluate_ids(model, ids[start : start + 9]).loss for start in range(0, 160, 8)]
+    expected = stdev(means) / math.sqrt(len(means))
+    assert evaluate_ids(model, ids, batch_size=3).standard_error == pytest.approx(
+        expected, rel=1e-3
+    )
+    assert evaluate_ids(model, ids[:9]).standard_error is None
+
+
+def test_the_standard_error_of_sentences_of_any_length():
+    """As far from the truth as means of samples are from each other, on average."""
+    chance = np.random.default_rng(0)
+
+    def sample():
+        counts = chance.integers(5, 40, size=60)
+        # Every sentence has a difficulty of its own: tokens are not independent.
+        return counts * (2.0 + 0.5 * chance.normal(size=60)), counts
+
+    samples = [sample() for _ in range(2000)]
+    means = [nats.sum() / counts.sum() for nats, counts in samples]
+    errors = [standard_error(nats, counts) for nats, counts in samples]
+    assert np.mean(errors) == pytest.approx(np.std(means), rel=0.05)
 
 
 def test_progress_counts_every_prediction(model):

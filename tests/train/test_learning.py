@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from tests.train.conftest import MakeConfig
 
 from trafo.checkpoint.store import CheckpointStore
+from trafo.cli.main import main
+from trafo.cli.train import finish
 from trafo.optim.config import ScheduleConfig
-from trafo.train import start
+from trafo.train import plan, start
 from trafo.train.build import build
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks
@@ -82,8 +86,11 @@ def test_what_was_measured_can_be_measured_again(make_config: MakeConfig) -> Non
     assert found.bits_per_byte == pytest.approx(last["bits_per_byte"], abs=1e-6)
 
 
-def test_all_validations_are_on_the_same_tokens(make_config: MakeConfig) -> None:
+def test_all_validations_are_on_the_same_tokens(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only the final one is on more, and counts neither for the curve nor for the best."""
+    monkeypatch.setattr(plan, "_FINAL_SHARE", 10.0)
     run = start.train(make_config())
     assert run.state is not None
     validations = [record for record in run.metrics if record["kind"] == "validation"]
@@ -92,8 +99,38 @@ def test_all_validations_are_on_the_same_tokens(make_config: MakeConfig) -> None
     assert run.state.validation_loss == validations[-1]["loss"]
     assert run.state.best_loss == min(r["loss"] for r in validations if r["step"] == 12)
     (final,) = (record for record in run.metrics if record["kind"] == "final")
-    assert final["tokens"] == 10 * validations[0]["tokens"]
+    assert final["tokens"] == final["held_out_tokens"] > validations[0]["tokens"]
     assert run.measured == final
+
+
+@pytest.mark.parametrize("share", [10.0, 0.2], ids=["all", "some"])
+def test_terminal_plot_and_eval_show_the_same_figure(
+    make_config: MakeConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    share: float,
+) -> None:
+    held_out, titles = tmp_path / "held_out.txt", []
+    held_out.write_text("".join(f"for each of {n} in names:\n    print({n})\n" for n in range(150)))
+    monkeypatch.setattr(plan, "_FINAL_SHARE", share)
+    monkeypatch.setattr(Figure, "suptitle", lambda self, title: titles.append(title))
+    run = start.train(make_config(validation=(str(held_out),)))
+    assert finish(run) == 0
+    run.plot()
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "measured" in line)
+    last = run.measured
+    assert last is not None
+    flags = ["--json", "--end-of-document", "<|endoftext|>"]  # as in training
+    flags += [] if share > 1 else ["--max-tokens", str(last["tokens"])]
+    assert main(["eval", str(run.path), str(held_out), *flags]) == 0
+    found = json.loads(capsys.readouterr().out)
+    tokens = f"on all {found['tokens']:,}" if share > 1 else f"on {found['tokens']:,} of "
+    error = f"standard error {100 * found['standard_error'] / found['loss']:.2g} %"
+    for shown in (line, titles[-1]):
+        assert f"loss {found['loss']:.3f}, " in shown
+        assert f" {found['bits_per_byte']:.3f} bits per byte, {tokens}" in shown
+        assert f" held-out tokens, {error}" in shown
 
 
 def test_samples_are_written_on_the_way(

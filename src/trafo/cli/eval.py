@@ -134,6 +134,7 @@ def _evaluate_pairs(bundle: TranslatorBundle, pairs: list[Pair], options: Option
 def _facts(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "loss": evaluation.loss,
+        "standard_error": evaluation.standard_error,
         "perplexity": evaluation.perplexity,
         "bits_per_byte": evaluation.bits_per_byte,
         "tokens": evaluation.num_tokens,

@@ -78,6 +78,8 @@ def finish(run: Run) -> int:
 
 
 def _show_summary(run: Run) -> None:
+    from trafo.train.metrics import describe_validation
+
     last = {record["kind"]: record for record in run.metrics}
     if run.state is not None:
         duration = format_duration(run.state.seconds)
@@ -90,7 +92,7 @@ def _show_summary(run: Run) -> None:
         in_bits = "" if bits is None else f"{bits:.3f} bits per byte, "
         show(
             f"measured  loss {measured['loss']:.3f}, perplexity {measured['perplexity']:.1f}, "
-            f"{in_bits}on {measured['tokens']:,} tokens"
+            f"{in_bits}{describe_validation(measured)}"
         )
         if "bleu" in measured:
             show(f"BLEU      {measured['bleu']:.1f}, greedy search, on validation sentences")

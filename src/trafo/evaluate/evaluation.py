@@ -26,6 +26,8 @@ class Evaluation:
     total_nats: float
     num_tokens: int
     num_bytes: int | None
+    standard_error: float | None = None
+    """of the loss; None where there are not at least two windows or sentences"""
 
     @property
     def loss(self) -> float:
@@ -47,6 +49,20 @@ class Evaluation:
         None if the number of bytes is unknown or 0.
         """
         return self.total_nats / (math.log(2.0) * self.num_bytes) if self.num_bytes else None
+
+
+def standard_error(nats: Sequence[float], counts: Sequence[int]) -> float | None:
+    """Of the mean loss, from the summed losses of windows or sentences and their token counts.
+
+    Tokens of one window are not independent, different windows nearly are: what varies is a ratio
+    of sums over windows (linearised, as for a cluster sample).
+    """
+    sums, sizes = np.array(nats), np.array(counts)
+    if len(sums) < 2:
+        return None
+    deviations = sums - sizes * (sums.sum() / sizes.sum())
+    variance = float((deviations**2).sum()) * len(sums) / (len(sums) - 1)
+    return math.sqrt(variance) / int(sizes.sum())
 
 
 def evaluate_ids(
@@ -72,24 +88,30 @@ def evaluate_ids(
     chosen = windows(len(tokens), context, context if stride is None else stride)
     if max_tokens is not None:
         chosen = spread(chosen, max_tokens)
-    total, num_bytes = 0.0, 0
+    losses: list[float] = []
+    num_bytes = 0
     with evaluating(model):
         for batch in batches(chosen, batch_size):
             nats, targets = _evaluate_batch(model, tokens, batch)
-            total += nats
+            losses += nats
             if byte_lengths is not None:
                 num_bytes += int(byte_lengths[targets].sum())
             if advance is not None:
                 advance(targets.size)
-    counted = sum(window.counted for window in chosen)
-    return Evaluation(total, counted, None if byte_lengths is None else num_bytes)
+    counts = [window.counted for window in chosen]
+    return Evaluation(
+        math.fsum(losses),
+        sum(counts),
+        None if byte_lengths is None else num_bytes,
+        standard_error(losses, counts),
+    )
 
 
 @torch.inference_mode()
 def _evaluate_batch(
     model: CausalLM, tokens: NDArray[np.integer], batch: Sequence[Window]
-) -> tuple[float, NDArray[np.int64]]:
-    """The summed loss of windows of one shape, and the ids that were predicted."""
+) -> tuple[list[float], NDArray[np.int64]]:
+    """The summed loss of each of several windows of one shape, and the ids that were predicted."""
     places = np.array([window.start for window in batch])[:, None] + np.arange(batch[0].length + 1)
     rows = tokens[places].astype(np.int64)
     _check_ids(rows, model.head_weight.shape[0])
@@ -97,8 +119,9 @@ def _evaluate_batch(
     skipped = batch[0].skipped
     states = model.hidden_states(on_device[:, :-1])[:, skipped:]
     targets = on_device[:, 1 + skipped :]
-    loss = head_loss(model, states, targets, reduction="sum")
-    return loss.item(), rows[:, 1 + skipped :]
+    both = zip(states, targets, strict=True)
+    losses = [head_loss(model, states, targets, reduction="sum") for states, targets in both]
+    return torch.stack(losses).tolist(), rows[:, 1 + skipped :]
 
 
 def _check_ids(rows: NDArray[np.int64], vocab: int) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from trafo.data.pair_batches import EncodedPairs, PairBatch
-from trafo.evaluate.evaluation import Evaluation
+from trafo.evaluate.evaluation import Evaluation, standard_error
 from trafo.models.evaluating import evaluating
 from trafo.models.translator import Translator
 from trafo.optim import cross_entropy
@@ -24,15 +26,22 @@ def evaluate_pairs(
 ) -> Evaluation:
     """Loss on all targets, or on about `max_tokens` tokens, spread evenly over the pairs."""
     rows = _spread(pairs, max_tokens)
-    total, num_tokens, num_bytes = 0.0, 0, 0
+    losses: list[float] = []
+    counts: list[int] = []
+    num_bytes = 0
     with evaluating(model):
         for batch in pairs.in_batches(rows, _BATCH_TOKENS):
-            total += _summed_loss(model, pairs.batch(batch), pairs.padding_id)
+            losses += _summed_losses(model, pairs.batch(batch), pairs.padding_id)
             for row in batch:
                 targets = pairs.target[row]
-                num_tokens += len(targets)
+                counts.append(len(targets))
                 num_bytes += 0 if byte_lengths is None else int(byte_lengths[targets].sum())
-    return Evaluation(total, num_tokens, None if byte_lengths is None else num_bytes)
+    return Evaluation(
+        math.fsum(losses),
+        sum(counts),
+        None if byte_lengths is None else num_bytes,
+        standard_error(losses, counts),
+    )
 
 
 def _spread(pairs: EncodedPairs, max_tokens: int | None) -> NDArray[np.int64]:
@@ -44,7 +53,9 @@ def _spread(pairs: EncodedPairs, max_tokens: int | None) -> NDArray[np.int64]:
 
 
 @torch.inference_mode()
-def _summed_loss(model: Translator, batch: PairBatch, padding_id: int) -> float:
+def _summed_losses(model: Translator, batch: PairBatch, padding_id: int) -> list[float]:
+    """The loss of each pair."""
     source, target, expected = (ids.to(model.head_weight.device) for ids in batch)
     logits = model.decode(target, model.encode(source))  # type: ignore[arg-type]
-    return float(cross_entropy(logits, expected, ignore_id=padding_id, reduction="sum"))
+    losses = cross_entropy(logits, expected, ignore_id=padding_id, reduction="none")
+    return [float(loss) for loss in losses.sum(-1)]

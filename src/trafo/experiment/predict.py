@@ -19,10 +19,10 @@ from trafo.runtime.progress import progress
 from trafo.runtime.sizes import parse_duration
 from trafo.train.config import TrainConfig
 from trafo.train.fit_memory import micro_batch, needed_bytes
+from trafo.train.plan import forward_cost
 
 _START = 4.0  # seconds: Python, torch, data
 _TRIAL_SECONDS, _MOST_TRIALS = 0.5, 10
-_FORWARD_COST = 1 / 3  # of a training step
 
 _SIZE_SETTINGS = ("batch_size", "accumulate", "context_length", "translation", "machine")
 _MODEL_SETTINGS = ("architecture", "model", "gpt2", "encoder_decoder", "recurrent")
@@ -74,7 +74,7 @@ def _prediction(config: TrainConfig, per_step: float, peak: int) -> Prediction:
         return Prediction(_START + parse_duration(config.budget), peak)
     validations = config.steps // (config.watch.evaluate_every or config.steps)
     measured = validations * (config.watch.evaluate_tokens or 0) / tokens_per_step(config)
-    return Prediction(_START + per_step * (config.steps + _FORWARD_COST * measured), peak)
+    return Prediction(_START + per_step * (config.steps + forward_cost(config) * measured), peak)
 
 
 def _seconds_per_step(config: TrainConfig) -> float:

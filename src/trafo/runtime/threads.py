@@ -82,6 +82,11 @@ class ThreadChooser:
         if self._clock() >= self._next_trial - (self._wait / 2 if is_slower else 0):
             self._begin_trial()
 
+    @property
+    def is_trying(self) -> bool:
+        """Whether the next unit of work compares numbers of threads."""
+        return self._trial is not None
+
     @contextmanager
     def all_of_them(self) -> Iterator[None]:
         """As many threads as there may be, for the block."""

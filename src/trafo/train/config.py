@@ -41,10 +41,12 @@ class WatchConfig:
     log_every: int = 10
     """steps between two records in metrics.jsonl"""
     evaluate_every: int | None = None
-    """steps between two validations; None: 20 validations per run"""
+    """steps between two validations; None: 20 validations per run, or fewer if they would take more
+    than 5 % of the time"""
     evaluate_tokens: int | None = None
-    """tokens per validation, the same each time, spread evenly over the held-out ones; None: as
-    many as take about 2 % of the training time, and ten times as many for a separate, final one"""
+    """tokens per validation, the same each time, spread evenly over the held-out ones; None: enough
+    for a standard error of about 1 %, within 5 % of the training time, and at the end all held-out
+    ones if they take less than 2 %"""
     sample_every: int | None = None
     """steps between two samples; None: 4 samples per run; 0: no samples"""
     prompt: str = ""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trafo.errors import InputError
 from trafo.runtime.atomic import atomic_write
-from trafo.train.metrics import Record
+from trafo.train.metrics import Record, describe_validation, newest_validation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,6 +59,11 @@ def _draw_one(axes: Axes, records: Sequence[Record], clock: str, scale: float) -
     at, losses = _points(records, "validation", clock)
     if at.size:
         axes.plot(at / scale, losses, "o-", color=_VALIDATION, markersize=3, label="validation")
+    at, losses = _points(records, "final", clock)
+    if at.size:
+        axes.plot(
+            at[-1] / scale, losses[-1], "D", color=_VALIDATION, fillstyle="none", label="final"
+        )
 
 
 def _draw_several(
@@ -70,19 +75,28 @@ def _draw_several(
 
 
 def _result(records: Sequence[Record]) -> str:
-    _, losses = _points(records, "validation", "step")
-    _, bits = _points(records, "validation", "step", "bits_per_byte")
-    loss = f": validation loss {losses[-1]:.3f}" if losses.size else ""
-    return loss + (f", {bits[-1]:.3f} bits per byte" if bits.size else "")
+    """The figure that the terminal prints: the newest validation."""
+    found = newest_validation(records) or {}
+    if not _can_be_drawn(found.get("loss")):
+        return ""
+    loss, bits = f": validation loss {found['loss']:.3f}", found.get("bits_per_byte")
+    in_bits = f", {bits:.3f} bits per byte" if _can_be_drawn(bits) else ""
+    return f"{loss}{in_bits}, {describe_validation(found)}"
 
 
 def _add_bits_axis(axes: Axes, records: Sequence[Record]) -> None:
     """The same curve read in bits per byte, on the right: one is a multiple of the other."""
-    _, losses = _points(records, "validation", "step")
-    _, bits = _points(records, "validation", "step", "bits_per_byte")
-    if losses.size and bits.size and losses[-1] > 0:
-        factor = bits[-1] / losses[-1]
-        right = axes.secondary_yaxis("right", (lambda x: x * factor, lambda y: y / factor))
+    found = newest_validation(records) or {}
+    loss, bits = (found.get(name) or 0.0 for name in ("loss", "bits_per_byte"))
+    if 0 < loss < _LARGEST and 0 < bits < _LARGEST:
+
+        def to_bits(losses: Any) -> Any:
+            return losses * (bits / loss)
+
+        def to_loss(values: Any) -> Any:
+            return values * (loss / bits)
+
+        right = axes.secondary_yaxis("right", (to_bits, to_loss))
         right.set_ylabel("bits per byte")
 
 

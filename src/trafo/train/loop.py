@@ -25,7 +25,6 @@ from trafo.train.report import Listen, Listener, Reporter
 from trafo.train.run import Run, TrainerState
 from trafo.train.step import StepResult, Training
 
-_FINAL_VALIDATION = 10  # times as many tokens as the others
 _SEEDS_APART = 1_000_003
 
 
@@ -91,6 +90,7 @@ class Trainer:
         """One step and what is due after it; back to a checkpoint if the loss is not finite."""
         state, watch = self.state, self.config.watch
         is_logged = state.step == 0 or state.plan.is_due(watch.log_every, state.step + 1)
+        is_warm = not self.training.threads.is_trying
         factor, begun = self._rate_factor(), perf_counter()
         result = self.training.step(
             state.step, seed=self._seed(), rate_factor=factor, norms=watch.norms and is_logged
@@ -98,7 +98,7 @@ class Trainer:
         if not result.is_sound:
             self._go_back(result)
             return
-        self.clock.add_step(perf_counter() - begun)
+        self.clock.add_step(perf_counter() - begun, is_warm=is_warm)
         state.step += 1
         state.tokens += result.num_targets
         self.listener.step(
@@ -158,21 +158,24 @@ class Trainer:
     def _validate(self) -> None:
         state = self.state
         num_tokens = state.plan.evaluate_tokens
-        found = self._measure("validation", num_tokens)
+        found = self._measure(num_tokens)
+        self._report("validation", found)
         state.validation_loss = self.ranks.agree(found["loss"])
         self._validated_step = state.step
         self._stop_early(-found["bleu"] if "bleu" in found else found["loss"])
         # More exact, and apart from the others: losses on other tokens do not compare.
         if state.step == state.plan.steps and self.config.watch.evaluate_tokens is None:
-            self._measure("final", _FINAL_VALIDATION * num_tokens)
+            more = state.plan.final_tokens(self.config, self.training.task)
+            self._report("final", found if more == num_tokens else self._measure(more))
 
-    def _measure(self, kind: str, num_tokens: int) -> Record:
-        """Metrics on held-out data, recorded as a `kind`; only the first rank has them."""
+    def _measure(self, num_tokens: int) -> Record:
+        """Metrics on held-out data; only the first rank has them."""
         model = self.training.whole_model()
-        found = {"loss": 0.0} if model is None else self.training.task.validate(model, num_tokens)
+        return {"loss": 0.0} if model is None else self.training.task.validate(model, num_tokens)
+
+    def _report(self, kind: str, found: Record) -> None:
         about = {"step": self.state.step, "kind": kind, "total_tokens": self.state.tokens}
         self.listener.validation(about | found | {"seconds": self.clock.seconds})
-        return found
 
     def _stop_early(self, metric: float) -> None:
         """Early stopping: end the plan here after `patience` validations without improvement."""
@@ -196,7 +199,9 @@ class Trainer:
         state = self.state
         if state.step < state.plan.steps:
             left = seconds - self.clock.seconds
-            corrected = state.plan.corrected(state.step, left, self.clock.seconds_per_step)
+            corrected = state.plan.corrected(
+                self.config, self.training.task, state.step, left, self.clock.seconds_per_step
+            )
             steps = round(self.ranks.agree(float(corrected.steps)))
             state.plan = dataclasses.replace(corrected, steps=steps)
 
@@ -243,7 +248,7 @@ class Trainer:
         self.training.restore(checkpoint.snapshot)
         state = TrainerState.from_json(checkpoint.state)
         num_tokens = state.plan.evaluate_tokens
-        state.plan = state.plan.resumed(self.config, state.step, state.seconds)
+        state.plan = state.plan.resumed(self.config, self.training.task, state.step, state.seconds)
         if state.plan.evaluate_tokens != num_tokens:
             state.best_loss, state.best_metric = math.inf, None
             self.listener.note("the validation set has changed: the best checkpoint is reset")

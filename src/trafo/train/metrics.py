@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,11 @@ from trafo.train.config import TrainConfig
 
 Record = dict[str, Any]
 
-_NOT_CURVES = ("step", "kind", "batch", "total_tokens")
-_NUMBERS = ("step", "loss", "seconds", "tokens_per_second", "bits_per_byte", "perplexity", "bleu")
+_NOT_CURVES = ("step", "kind", "batch", "total_tokens", "tokens", "held_out_tokens")
+_NUMBERS = (
+    *("step", "loss", "standard_error", "seconds", "tokens_per_second", "bits_per_byte"),
+    *("perplexity", "bleu", "tokens", "held_out_tokens"),
+)
 
 
 class MetricsFile:
@@ -50,6 +53,23 @@ class MetricsFile:
         """Close the file."""
         with storage_errors(self.path):
             self._file.close()
+
+
+def newest_validation(records: Sequence[Record]) -> Record | None:
+    """The newest validation; of the last step, the one on the most tokens."""
+    kinds = ("validation", "final")
+    return next((r for r in reversed(records) if r.get("kind") in kinds), None)
+
+
+def describe_validation(record: Record) -> str:
+    """`on all 68,362 held-out tokens, standard error 0.6 %`."""
+    tokens, held_out = record.get("tokens"), record.get("held_out_tokens")
+    if tokens is None or held_out is None:
+        return "on held-out tokens" if tokens is None else f"on {tokens:,} tokens"
+    share = "all" if tokens == held_out else f"{tokens:,} of"
+    error = (record.get("standard_error") or math.nan) / (record["loss"] or math.nan)
+    certainty = "" if math.isnan(error) else f", standard error {100 * error:.2g} %"
+    return f"on {share} {held_out:,} held-out tokens{certainty}"
 
 
 def read_metrics(path: str | Path) -> list[Record]:

@@ -8,6 +8,7 @@ its schedule is complete when the time is over.
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
@@ -18,12 +19,19 @@ from trafo.errors import require
 from trafo.runtime.progress import progress
 from trafo.runtime.sizes import format_duration, parse_duration
 from trafo.train.config import TrainConfig
+from trafo.train.machine import dtype_of
 from trafo.train.step import Training
 from trafo.train.tasks.task import Task
 
 _VALIDATIONS, _SAMPLES, _CHECKPOINTS, _CORRECTIONS = 20, 4, 10, 50
-_VALIDATION_SHARE = 0.015
-_FORWARD_COST = 1 / 3  # of a training step
+# Of the training time: all validations together, and the final one where it is on more tokens.
+_VALIDATION_SHARE, _FINAL_SHARE = 0.05, 0.02
+# Of a training step, as measured: validation is in float32, so that its loss is the model's own.
+_FORWARD_COST = {"float32": 0.4, "bfloat16": 0.8}
+# A validation loss on this much text has a standard error of about 1 %: in TinyStories, losses of
+# windows of 96 tokens differ by 0.5 nats. With fewer than the fewest it says next to nothing.
+_ENOUGH_TOKENS, _ENOUGH_WINDOWS, _FEWEST_WINDOWS = 32_768, 128, 4
+_WRONG_PLAN = 1.5  # times as many or as few steps as planned: the intervals change too
 _SMOOTHING = 20  # steps
 # For the last validation, checkpoint and picture.
 _RESERVE = 0.03
@@ -38,7 +46,9 @@ class Clock:
         self._started = perf_counter()
         self._seconds_before = 0.0
         self._first_step = self._started
-        self._num_steps = 0
+        self._num_warm = 0
+        self._warming_seconds = 0.0
+        self._fastest = math.inf
         self.step_seconds = 0.0
         """a running mean of the bare step, without validations and checkpoints"""
 
@@ -50,7 +60,9 @@ class Clock:
     @property
     def seconds_per_step(self) -> float:
         """Mean time of a step in this session, with validations, samples and checkpoints."""
-        return (perf_counter() - self._first_step) / max(1, self._num_steps)
+        if not self._num_warm:
+            return 0.0 if math.isinf(self._fastest) else self._fastest
+        return (perf_counter() - self._first_step - self._warming_seconds) / self._num_warm
 
     def resume(self, seconds: float) -> None:
         """Add the time of earlier sessions."""
@@ -60,12 +72,23 @@ class Clock:
         """Start timing steps."""
         self._first_step = perf_counter()
 
-    def add_step(self, seconds: float) -> None:
-        """Count a step and its time."""
-        self._num_steps += 1
-        if self._num_steps <= 2:  # the first one warms up
-            self.step_seconds = seconds
-        else:
+    def add_trial(self, seconds_per_step: float) -> None:
+        """What a step took before the first one: until steps are warm, they are taken to be so."""
+        self._fastest = seconds_per_step
+
+    def add_step(self, seconds: float, *, is_warm: bool = True) -> None:
+        """Count a step and its time; steps to come cost what warm ones do.
+
+        The first one is never warm; others are not while numbers of threads are compared.
+        """
+        is_warm = is_warm and not math.isinf(self._fastest)
+        self._fastest = min(self._fastest, seconds)
+        if not is_warm:
+            self._warming_seconds += seconds
+        self._num_warm += is_warm
+        if self._num_warm <= 1:
+            self.step_seconds = seconds if is_warm else self._fastest
+        elif is_warm:
             self.step_seconds += (seconds - self.step_seconds) / _SMOOTHING
 
 
@@ -88,28 +111,26 @@ class Plan:
     @classmethod
     def of(cls, config: TrainConfig, steps: int, task: Task) -> Plan:
         """The config's intervals; those it leaves open follow from the number of steps."""
-        intervals = _intervals(config, steps)
-        # Validation takes a small share of the time between two validations.
-        trained = intervals["evaluate_every"] * task.tokens_per_step
-        tokens = max(
-            round(_VALIDATION_SHARE * trained / _FORWARD_COST), task.fewest_validation_tokens
-        )
+        tokens = config.watch.evaluate_tokens
+        if tokens is None:
+            times = -(-steps // (config.watch.evaluate_every or steps))
+            affordable = int(_VALIDATION_SHARE * _forward_tokens(config, steps, task) / times)
+            enough = min(max(_ENOUGH_TOKENS, _ENOUGH_WINDOWS * task.window), task.num_held_out)
+            tokens = min(max(affordable, _FEWEST_WINDOWS * task.window), enough)
         return cls(
             steps=steps,
             planned_steps=steps,
-            evaluate_tokens=config.watch.evaluate_tokens or tokens,
+            evaluate_tokens=tokens,
             asked_steps=config.steps,
             asked_budget=config.budget,
-            **intervals,
+            **_intervals(config, steps, task, tokens),
         )
 
-    def resumed(self, config: TrainConfig, step: int, seconds: float) -> Plan:
+    def resumed(self, config: TrainConfig, task: Task, step: int, seconds: float) -> Plan:
         """The plan of a run that resumes at `step`; steps change only if the config asks for it."""
-        plan = dataclasses.replace(
-            self,
-            evaluate_tokens=config.watch.evaluate_tokens or self.evaluate_tokens,
-            **_intervals(config, self.planned_steps),
-        )
+        tokens = config.watch.evaluate_tokens or self.evaluate_tokens
+        intervals = _intervals(config, self.planned_steps, task, tokens)
+        plan = dataclasses.replace(self, evaluate_tokens=tokens, **intervals)
         if (config.steps, config.budget) == (self.asked_steps, self.asked_budget):
             return plan
         if config.budget is None:
@@ -118,7 +139,7 @@ class Plan:
             plan = dataclasses.replace(plan, steps=config.steps)
         elif config.budget != self.asked_budget:
             left = time_to_train(config.budget) - seconds
-            plan = plan.corrected(step, left, seconds / max(1, step))
+            plan = plan.corrected(config, task, step, left, seconds / max(1, step))
         return dataclasses.replace(plan, asked_steps=config.steps, asked_budget=config.budget)
 
     def is_due(self, every: int, step: int) -> bool:
@@ -130,15 +151,52 @@ class Plan:
         """Steps between two corrections of the number of steps."""
         return max(1, self.steps // _CORRECTIONS)
 
-    def corrected(self, step: int, seconds_left: float, seconds_per_step: float) -> Plan:
-        """The same plan with the steps that still fit; at least one more."""
-        fitting = steps_that_fit(seconds_left, seconds_per_step)
-        return dataclasses.replace(self, steps=step + max(1, fitting))
+    def corrected(
+        self,
+        config: TrainConfig,
+        task: Task,
+        step: int,
+        seconds_left: float,
+        seconds_per_step: float,
+    ) -> Plan:
+        """The same plan with the steps that still fit; at least one more.
+
+        Intervals stay, unless the steps were planned all wrong.
+        """
+        # What is measured after the last step takes the time of a few.
+        at_the_end = {self.evaluate_tokens, self.final_tokens(config, task)}
+        steps_at_the_end = sum(at_the_end) / _forward_tokens(config, 1, task)
+        seconds_left -= seconds_per_step * steps_at_the_end
+        steps = step + max(1, steps_that_fit(seconds_left, seconds_per_step))
+        plan = dataclasses.replace(self, steps=steps)
+        if 1 / _WRONG_PLAN < steps / self.planned_steps < _WRONG_PLAN:
+            return plan
+        intervals = _intervals(config, steps, task, self.evaluate_tokens)
+        return dataclasses.replace(plan, planned_steps=steps, **intervals)
+
+    def final_tokens(self, config: TrainConfig, task: Task) -> int:
+        """Tokens of the final validation: all held-out ones, or as many as its time allows."""
+        if config.watch.evaluate_tokens is not None:
+            return self.evaluate_tokens
+        affordable = int(_FINAL_SHARE * _forward_tokens(config, self.steps, task))
+        return max(self.evaluate_tokens, min(task.num_held_out, affordable))
 
 
-def _intervals(config: TrainConfig, steps: int) -> dict[str, Any]:
-    """Steps between two validations, samples and checkpoints."""
-    every = config.watch.evaluate_every or max(1, steps // _VALIDATIONS)
+def forward_cost(config: TrainConfig) -> float:
+    """Time to evaluate a batch, as a share of that of a training step."""
+    return _FORWARD_COST[dtype_of(config.machine)]
+
+
+def _forward_tokens(config: TrainConfig, steps: int, task: Task) -> float:
+    """Held-out tokens that could be evaluated in the time of the training steps."""
+    return steps * task.tokens_per_step / forward_cost(config)
+
+
+def _intervals(config: TrainConfig, steps: int, task: Task, tokens: int) -> dict[str, Any]:
+    """Steps between two validations on so many tokens, two samples and two checkpoints."""
+    share = _VALIDATION_SHARE - (_FINAL_SHARE if tokens < task.num_held_out else 0)
+    times = min(_VALIDATIONS, max(1, int(share * _forward_tokens(config, steps, task) / tokens)))
+    every = config.watch.evaluate_every or -(-steps // times)
     samples = config.watch.sample_every
     # A multiple: what is saved has just been measured, and can be called the best.
     checkpoints = every * max(1, round(steps / _CHECKPOINTS / every))
@@ -156,6 +214,7 @@ def make_plan(training: Training, clock: Clock) -> Plan:
         return Plan.of(config, config.steps, task)
     seconds = time_to_train(config.budget)
     per_step = try_steps(training, seconds)
+    clock.add_trial(per_step)
     left = training.ranks.agree(seconds - clock.seconds)
     steps = steps_that_fit(left, per_step)
     require(
@@ -164,7 +223,7 @@ def make_plan(training: Training, clock: Clock) -> Plan:
         f"text, a step takes {format_duration(per_step)}",
         "give it more time, or make the model or the batch smaller",
     )
-    return Plan.of(config, steps, task)
+    return Plan.of(config, steps, task).corrected(config, task, 0, left, per_step)
 
 
 def steps_that_fit(seconds: float, seconds_per_step: float) -> int:
@@ -178,21 +237,24 @@ def time_to_train(budget: str) -> float:
 
 
 def try_steps(training: Training, budget: float) -> float:
-    """Seconds per step: the median of a few in at most 2 % of the budget, which are then undone."""
+    """Seconds per step, from a few in at most 2 % of the budget, which are then undone."""
     before = _copy(training.snapshot())
     # Every rank must take the same number of steps, whatever its clock says.
     fewest, most = (3, 3) if training.ranks.world > 1 else (2, _MOST_TRIALS)
-    seconds: list[float] = []
+    warming: list[float] = []
+    warm: list[float] = []
     end = perf_counter() + min(_LONGEST_TRIAL, _TRIAL_SHARE * budget)
     with progress("trying steps", unit="steps") as bar:
-        while len(seconds) < fewest or (perf_counter() < end and len(seconds) < most):
+        while bar.completed < fewest or (perf_counter() < end and len(warm) < most):
+            # Slower than usual: the first step (memory, compiling), and other numbers of threads.
+            is_warm = bar.completed > 0 and not training.threads.is_trying
             start = perf_counter()
             training.step(0, seed=training.config.seed, rate_factor=1.0)
-            seconds.append(perf_counter() - start)
+            (warm if is_warm else warming).append(perf_counter() - start)
             bar.advance()
     training.restore(before)
-    # The first step is slower (memory, compiling): it does not count.
-    return training.ranks.agree(median(seconds[1:]))
+    # The fastest number of threads is the one that will be used.
+    return training.ranks.agree(median(warm) if warm else min(warming[1:]))
 
 
 def _copy(snapshot: Snapshot) -> Snapshot:

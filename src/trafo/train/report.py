@@ -100,9 +100,8 @@ class Reporter(Listener):
 
     def validation(self, record: Record) -> None:
         """Log the record."""
-        if record["kind"] == "validation":
-            self._validation_loss = record["loss"]
-            self._bleu = record.get("bleu")
+        self._validation_loss = record["loss"]
+        self._bleu = record.get("bleu")
         self._write(record)
         if perf_counter() - self._drawn > _SECONDS_BETWEEN_CURVES:
             self._draw()

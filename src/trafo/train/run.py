@@ -44,7 +44,7 @@ from trafo.runtime.atomic import (
 from trafo.runtime.console import say
 from trafo.runtime.lock import LOCK
 from trafo.train.config import TrainConfig
-from trafo.train.metrics import Record, read_metrics
+from trafo.train.metrics import Record, newest_validation, read_metrics
 from trafo.train.plan import Plan
 
 RUNS = Path("runs")
@@ -232,8 +232,7 @@ class Run:
     @property
     def measured(self) -> Record | None:
         """The newest validation; of the last step, the one on the most tokens."""
-        kinds = ("validation", "final")
-        return next((r for r in reversed(self.metrics) if r.get("kind") in kinds), None)
+        return newest_validation(self.metrics)
 
     def read_config(self, flags: list[str] | None = None, prog: str | None = None) -> TrainConfig:
         """The run's config, with flags over it; if the file is damaged, that of a checkpoint."""

@@ -33,7 +33,8 @@ class Regression:
     """Rows of numbers with a known answer; each batch has another number of rows."""
 
     tokens_per_step = 20
-    fewest_validation_tokens = 10
+    num_held_out = 10
+    window = 1
     flops_per_step = 100.0
 
     def __init__(self, name: str = "regression") -> None:

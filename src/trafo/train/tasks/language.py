@@ -28,7 +28,7 @@ from trafo.tokenizer.formats.load import load_folder
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks
 from trafo.train.machine import dtype_of
-from trafo.train.tasks.task import Batch, Task
+from trafo.train.tasks.task import Batch, Task, validation_record
 
 
 class NextTokenLoss(Module):
@@ -72,7 +72,8 @@ class LanguageModelling(Task):
         check_fit(config, self.data, ranks.world)
         self.flops_per_step = training_flops(config.language_model, config.seq, config.batch_size)
         self.tokens_per_step = config.batch_size * config.seq
-        self.fewest_validation_tokens = 4 * config.seq
+        self.num_held_out = len(self.data.validation) - 1  # nothing predicts the first one
+        self.window = config.seq
 
     def batch(self, seed: int, step: int, part: int, num_parts: int, device: torch.device) -> Batch:
         """Windows of the token file, drawn by seed and step."""
@@ -103,14 +104,9 @@ class LanguageModelling(Task):
             context_length=config.seq,
             batch_size=max(1, config.batch_size // config.accumulate),
             byte_lengths=byte_lengths(data.tokenizer),
-            max_tokens=min(num_tokens, len(data.validation)),
+            max_tokens=None if num_tokens >= self.num_held_out else num_tokens,
         )
-        return {
-            "loss": found.loss,
-            "perplexity": found.perplexity,
-            "bits_per_byte": found.bits_per_byte,
-            "tokens": found.num_tokens,
-        }
+        return validation_record(found, self.num_held_out)
 
     def sample(self, model: Module) -> str:
         """A completion of `watch.prompt`."""

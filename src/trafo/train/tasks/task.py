@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from trafo.evaluate.evaluation import Evaluation
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -34,8 +36,10 @@ class Task(Protocol):
 
     tokens_per_step: int
     """target tokens of a step, approximately"""
-    fewest_validation_tokens: int
-    """with fewer held-out tokens, a validation loss says next to nothing"""
+    num_held_out: int
+    """target tokens that can be validated on"""
+    window: int
+    """tokens of a sequence, at most: losses of tokens in one sequence are not independent"""
     flops_per_step: float
     """FLOPs of forward and backward pass, for the utilisation of the machine"""
 
@@ -71,3 +75,15 @@ class Task(Protocol):
 
     def check_tokenizer(self, folder: Path) -> None:
         """Raise if the saved tokenizer is missing or damaged."""
+
+
+def validation_record(found: Evaluation, num_held_out: int) -> dict[str, Any]:
+    """What metrics.jsonl says of a validation: also on how many tokens, and how certain it is."""
+    return {
+        "loss": found.loss,
+        "standard_error": found.standard_error,
+        "perplexity": found.perplexity,
+        "bits_per_byte": found.bits_per_byte,
+        "tokens": found.num_tokens,
+        "held_out_tokens": num_held_out,
+    }

@@ -34,7 +34,7 @@ from trafo.models.translator import Translator
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks
 from trafo.train.machine import dtype_of
-from trafo.train.tasks.task import Batch, Task
+from trafo.train.tasks.task import Batch, Task, validation_record
 
 _SAMPLES = 3
 
@@ -86,7 +86,8 @@ class Translation(Task):
         self.sampler = PairSampler(self.data.training, config.translation.batch_tokens)
         training = self.data.training
         self.tokens_per_step = training.num_targets // self.sampler.num_batches
-        self.fewest_validation_tokens = 4 * config.seq
+        self.num_held_out = self.data.validation.num_targets
+        self.window = config.seq
         rows = max(1, round(len(training) / self.sampler.num_batches))
         work = Workload(
             seq=max(1, round(training.target.lengths.mean())),
@@ -123,12 +124,7 @@ class Translation(Task):
             byte_lengths=byte_lengths(data.tokenizer.target),
             max_tokens=num_tokens,
         )
-        numbers = {
-            "loss": found.loss,
-            "perplexity": found.perplexity,
-            "bits_per_byte": found.bits_per_byte,
-            "tokens": found.num_tokens,
-        }
+        numbers = validation_record(found, self.num_held_out)
         pairs = data.validation_pairs[: self.config.watch.bleu_sentences]
         if not pairs:
             return numbers
