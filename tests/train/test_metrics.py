@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import matplotlib.image
 import pytest
@@ -53,6 +57,52 @@ def test_a_line_that_was_cut_off_is_left_out(
     # Whoever goes on writes whole lines again.
     write(path, kept + 1, after=kept)
     assert [record["step"] for record in read_metrics(path)] == list(range(1, kept + 2))
+
+
+@pytest.mark.parametrize(
+    ("damage", "missing"),
+    [
+        (lambda lines: lines, 0),
+        (lambda lines: [*lines[:-1], lines[-1][:9]], 0),  # a kill
+        (lambda lines: [*lines[:2], lines[2][:9] + "\n", *lines[3:]], 1),
+        (lambda lines: ["\0" * 9 + "\n"] * 2 + lines[2:], 2),
+        (lambda lines: lines[:1], 2),
+        (lambda lines: [], 3),
+    ],
+)
+def test_damage_is_said(
+    path: Path, capsys: pytest.CaptureFixture[str], damage: Any, missing: int
+) -> None:
+    """Three records of four belong to the checkpoint."""
+    write(path, 1, 2, 3, 4)
+    path.write_text("".join(damage(path.read_text().splitlines(keepends=True))))
+    MetricsFile(path, after_step=3, num_records=3).close()
+    said = capsys.readouterr().err
+    assert (f"{path} is damaged: {missing} records" in said) == bool(missing)
+    assert len(read_metrics(path)) == 3 - missing
+
+
+def test_what_a_full_disk_refuses_is_written_later(path: Path) -> None:
+    write(path, 1)
+    whole = path.read_bytes()
+    metrics = MetricsFile(path, 1)
+    with resource_limit(resource.RLIMIT_FSIZE, len(whole) + 10):
+        for step in (2, 3):
+            with pytest.raises(StorageError, match="too large"):
+                metrics.add(entry(step))
+    metrics.add(entry(4))
+    metrics.close()
+    assert [record["step"] for record in read_metrics(path)] == [1, 2, 3, 4]
+
+
+@contextmanager
+def resource_limit(which: int, limit: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(which)
+    resource.setrlimit(which, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(which, (soft, hard))
 
 
 def test_later_steps_are_dropped_when_going_on(path: Path) -> None:

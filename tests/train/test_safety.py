@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import os
 import resource
 import shutil
+import sys
+import types
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tests.train.conftest import MakeConfig
+from tests.train.test_exact_resume import assert_same_run
 from torch import Tensor
 
 from trafo.checkpoint import store
@@ -20,9 +25,11 @@ from trafo.checkpoint.store import CheckpointStore
 from trafo.cli.main import main
 from trafo.config import to_yaml
 from trafo.errors import InputError
+from trafo.runtime.console import say
 from trafo.train import start
 from trafo.train.config import TrainConfig
-from trafo.train.metrics import read_metrics
+from trafo.train.metrics import AppendedFile, read_metrics
+from trafo.train.step import StepResult, Training
 from trafo.train.tasks.language import NextTokenLoss
 
 FULL = OSError(28, os.strerror(28))
@@ -84,9 +91,107 @@ def test_a_disk_that_is_full_for_a_while_costs_one_checkpoint(
     assert tried == [0, 3, 6, 9, 12]
     assert steps_saved(config) == [3, 12]
     said = capsys.readouterr().err
-    assert said.count("no space left on device") == 2
+    assert said.count("no space left on device") == 1  # once, although two failed
     assert "not saved at step 6; the checkpoint of step 3 stays, training continues" in said
+    assert said.count("saved again, at step 12") == 1
     assert not list((tmp_path / "run" / "checkpoints").glob(".*"))
+
+
+@contextmanager
+def full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing can be written below the folder; what is open for writing fails as well."""
+    write, open_file = AppendedFile.append, Path.open
+
+    def refuse(self: AppendedFile, data: bytes) -> None:
+        whole, self._file = self._file, FullFile()  # type: ignore[assignment]
+        try:
+            write(self, data)
+        finally:
+            self._file = whole
+
+    def open_or_refuse(self: Path, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if folder in self.parents and mode[0] in "awx":
+            raise OSError(28, os.strerror(28), str(self))
+        return open_file(self, mode, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AppendedFile, "append", refuse)
+        patch.setattr(Path, "open", open_or_refuse)
+        patch.setattr(os, "fsync", fail_to_sync)
+        yield
+
+
+class FullFile:
+    def write(self, data: bytes) -> int:
+        raise FULL
+
+
+def test_no_observer_ends_a_run_on_a_full_disk(
+    make_config: MakeConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """TensorBoard, metrics, samples, curve and checkpoint, from step 5 to step 8."""
+    settings: dict[str, Any] = {"watch__tensorboard": True, "watch__sample_every": 1}
+    straight, config = make_config("straight", **settings), make_config("full", **settings)
+    start.train(straight)
+    capsys.readouterr()
+    step = Training.step
+
+    def step_on_a_full_disk(self: Training, at: int, **given: Any) -> StepResult:
+        if at == 4:
+            full.enter_context(full_disk(config.out or Path(), monkeypatch))
+        if at == 8:
+            full.close()
+        return step(self, at, **given)
+
+    with ExitStack() as full, monkeypatch.context() as patch:
+        patch.setattr(Training, "step", step_on_a_full_disk)
+        start.train(config)
+    said = capsys.readouterr().err
+    assert said.count("no space left on device while writing; training continues") == 1
+    assert said.count("over: no space left on device") == 1
+    assert said.count("not saved at step") == said.count("saved again") == 1
+    assert_same_run(straight.out, config.out)  # with all records: they were written later
+    curves = [
+        EventAccumulator(str((one.out or Path()) / "tensorboard")).Reload().Scalars("train/loss")
+        for one in (straight, config)
+    ]
+    assert [(e.step, e.value) for e in curves[0]] == [(e.step, e.value) for e in curves[1]]
+
+
+def test_no_observer_ends_a_run_by_an_error_of_its_own(
+    make_config: MakeConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("the network is gone")
+
+    wandb = types.ModuleType("wandb")
+    wandb.init = lambda **_: types.SimpleNamespace(log=fail, finish=fail)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    monkeypatch.setattr("trafo.train.report.draw_curves", fail)
+    run = start.train(make_config(watch__wandb="project"))
+    said = capsys.readouterr().err
+    assert run.stopped_by is None
+    assert said.count("WeightsAndBiases: RuntimeError('the network is gone')") == 1
+    wandb.init = fail  # type: ignore[attr-defined]
+    assert start.resume(run.path).stopped_by is None
+    assert "not logged to Weights & Biases: RuntimeError" in capsys.readouterr().err
+
+
+def test_a_message_that_cannot_be_written_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            tried.append(text)
+            raise FULL
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    say("a word")
+    assert "".join(tried).strip() == "a word"
 
 
 def test_a_last_checkpoint_that_cannot_be_saved_is_an_error(

@@ -6,6 +6,7 @@ nothing else. rich is imported at the first output, which keeps `trafo --help` q
 
 from __future__ import annotations
 
+import errno
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -34,8 +35,15 @@ def results() -> Console:
 
 
 def say(text: str) -> None:
-    """One message, word for word: brackets in a user's text are not markup."""
-    messages().print(_printable(text, messages()), markup=False)
+    """One message, word for word: brackets in a user's text are not markup.
+
+    If it cannot be written, as when a log is on a full disk, nothing else fails with it.
+    """
+    try:
+        messages().print(_printable(text, messages()), markup=False)
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
 
 
 def visible(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from trafo.checkpoint.bundle import describe_model, refuse_other_class
 from trafo.checkpoint.store import CheckpointStore
 from trafo.config import to_tree
-from trafo.errors import InputError, StorageError
+from trafo.errors import InputError, StorageError, TrafoError
 from trafo.runtime.signals import Interruption, interruptions
 from trafo.runtime.sizes import parse_duration
 from trafo.train.machine import dtype_of, peak_of
@@ -48,6 +48,7 @@ class Trainer:
         self.store = CheckpointStore(run.checkpoint_folder, keep)
         self.listener = listen(run, self.config) if self.ranks.is_first else Listener()
         self._saved_step: int | None = None
+        self._is_unsaved = False
         self._validated_step: int | None = None
         self._peak_flops = self.config.machine.peak_flops or math.inf
         if plan is not None:
@@ -61,7 +62,10 @@ class Trainer:
         if self._saved_step is None:
             self.save()  # from here on there is always a checkpoint to go back to
             if self.ranks.is_first:
-                self.run.mark_latest()
+                try:
+                    self.run.mark_latest()
+                except StorageError as error:
+                    self.listener.note(f"{error}")
         if self.config.machine.peak_flops is None and self.ranks.is_first:
             with self.training.threads.all_of_them():
                 peak = peak_of(self.training.device, dtype_of(self.config.machine))
@@ -101,6 +105,7 @@ class Trainer:
         self.clock.add_step(perf_counter() - begun, is_warm=is_warm)
         state.step += 1
         state.tokens += result.num_targets
+        state.records += is_logged
         self.listener.step(
             self._record(result, factor * self.config.optimizer.lr),
             steps=state.plan.steps,
@@ -174,6 +179,7 @@ class Trainer:
         return {"loss": 0.0} if model is None else self.training.task.validate(model, num_tokens)
 
     def _report(self, kind: str, found: Record) -> None:
+        self.state.records += 1
         about = {"step": self.state.step, "kind": kind, "total_tokens": self.state.tokens}
         self.listener.validation(about | found | {"seconds": self.clock.seconds})
 
@@ -191,8 +197,14 @@ class Trainer:
 
     def _sample(self) -> None:
         model = self.training.whole_model()
-        if model is not None:
-            self.listener.sample(self.state.step, self.training.task.sample(model))
+        if model is None:
+            return
+        try:
+            text = self.training.task.sample(model)
+        except TrafoError as error:
+            self.listener.note(f"no sample: {error}")
+        else:
+            self.listener.sample(self.state.step, text)
 
     def _correct_plan(self, seconds: float) -> None:
         """As many steps as still fit, from what they have cost in this session."""
@@ -228,15 +240,22 @@ class Trainer:
 
     def _save_or_go_on(self) -> None:
         """Save; on a full disk, continue without the checkpoint. At the end that is an error."""
+        step, best_loss = self.state.step, self.state.best_loss
         try:
             self.save()
         except StorageError as error:
-            step = self.state.step
             if step >= self.state.plan.steps:
                 raise
-            self.listener.note(f"{error}")
-            saved = self._what_is_saved()
-            self.listener.note(f"not saved at step {step}; {saved}, training continues")
+            self.state.best_loss = best_loss
+            if not self._is_unsaved:
+                self.listener.note(f"{error}")
+                saved = self._what_is_saved()
+                self.listener.note(f"not saved at step {step}; {saved}, training continues")
+            self._is_unsaved = True
+        else:
+            if self._is_unsaved:
+                self.listener.note(f"saved again, at step {step}")
+            self._is_unsaved = False
 
     def _load_newest(self) -> TrainerState:
         """Load the newest intact checkpoint; the config may ask for more steps than before."""

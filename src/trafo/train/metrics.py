@@ -11,12 +11,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 from collections.abc import Iterator, Sequence
+from io import BytesIO, FileIO
 from pathlib import Path
-from typing import Any
+from socket import gethostname
+from time import time
+from typing import Any, TypeGuard
 
-from trafo.errors import missing_package
-from trafo.runtime.atomic import atomic_write, storage_errors
+from trafo.errors import MissingPackageError, missing_package
+from trafo.runtime.atomic import storage_errors
 from trafo.runtime.console import say
 from trafo.runtime.json_text import parse_json
 from trafo.train.config import TrainConfig
@@ -30,29 +34,61 @@ _NUMBERS = (
 )
 
 
-class MetricsFile:
+class AppendedFile:
+    """A file that grows at its end. What a full disk refuses is kept, and written later."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: FileIO | None = None
+        self._pending = b""
+
+    def append(self, data: bytes) -> None:
+        """Write it after all that is still to be written; others can read it at once."""
+        self._pending += data
+        with storage_errors(self.path):
+            if self._file is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self.path.open("ab", buffering=0)
+            while self._pending:
+                self._pending = self._pending[self._file.write(self._pending) :]
+
+    def close(self) -> None:
+        """Try once more to write what is left, and close the file."""
+        try:
+            self.append(b"")
+        finally:
+            if self._file is not None:
+                self._file.close()
+
+
+class MetricsFile(AppendedFile):
     """Appends lines; another process can read each of them when `add` returns."""
 
-    def __init__(self, path: Path, after_step: int) -> None:
-        """Continue after a step: records of later steps are dropped, they will come again."""
-        if path.exists():
-            kept = [record for record in read_metrics(path) if record["step"] <= after_step]
-            with atomic_write(path, "w") as file:
-                file.writelines(json.dumps(record) + "\n" for record in kept)
-        self.path = path
+    def __init__(self, path: Path, after_step: int, num_records: int = 0) -> None:
+        """Continue after a step: records of later steps are dropped, they will come again.
+
+        If there are fewer than `num_records` before it, or damaged lines among them, say so.
+        """
+        super().__init__(path)
+        if not path.exists() and not num_records:
+            return
         with storage_errors(path):
-            self._file = path.open("a", encoding="utf-8")
+            path.touch()
+            data = path.read_bytes()
+            *lines, rest = data.split(b"\n")
+            lines += [rest] if _parse(rest) else []  # else cut off by a kill, which is no damage
+            steps = [record["step"] if (record := _parse(line)) else None for line in lines]
+            kept = [i for i, step in enumerate(steps) if step is not None and step <= after_step]
+            size = sum(len(line) + 1 for line in lines[: max(kept, default=-1) + 1])
+            os.truncate(path, min(size, len(data)))  # needs no space, unlike writing it anew
+        self._pending = b"\n" if size > len(data) else b""
+        missing = max(steps.count(None), num_records - len(kept))
+        if missing > 0:
+            say(f"{path} is damaged: {missing:,} records are missing or cannot be read")
 
     def add(self, record: Record) -> None:
         """One more line."""
-        with storage_errors(self.path):
-            self._file.write(json.dumps(record) + "\n")
-            self._file.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        with storage_errors(self.path):
-            self._file.close()
+        self.append(json.dumps(record).encode() + b"\n")
 
 
 def newest_validation(records: Sequence[Record]) -> Record | None:
@@ -78,17 +114,21 @@ def read_metrics(path: str | Path) -> list[Record]:
 
 
 def _records(path: Path) -> Iterator[Record]:
-    with storage_errors(path, "reading"), path.open(encoding="utf-8", errors="replace") as file:
+    with storage_errors(path, "reading"), path.open("rb") as file:
         for line in file:
-            try:
-                record = parse_json(line)
-            except ValueError:
-                continue
-            if _is_sound(record):
+            if record := _parse(line):
                 yield record
 
 
-def _is_sound(record: object) -> bool:
+def _parse(line: bytes) -> Record | None:
+    try:
+        record = parse_json(line.decode(errors="replace"))
+    except ValueError:
+        return None
+    return record if _is_sound(record) else None
+
+
+def _is_sound(record: object) -> TypeGuard[Record]:
     """Whether it has what every record has, and numbers where readers expect them."""
     if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
         return False
@@ -104,23 +144,35 @@ def _is_number(value: object) -> bool:
     return isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 63)
 
 
-class TensorBoard:
-    """Event files in the run's folder."""
+class TensorBoard(AppendedFile):
+    """An event file in the run's folder; TensorBoard's own writer dies of a full disk."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
-        # Later steps, written before a kill, are hidden.
-        self._writer = SummaryWriter(str(folder), purge_step=step or None)
+        name = f"events.out.tfevents.{time():.6f}.{gethostname()}.{os.getpid()}"
+        super().__init__(folder / name)
+        self._event = Event
+        self._pending = self._framed(file_version="brain.Event:2")
+        if step:  # later steps, written before a kill, are hidden
+            start = SessionLog(status=SessionLog.START)
+            self._pending += self._framed(step=step, session_log=start)
 
     def add(self, record: Record) -> None:
         """Log one record."""
-        for name, value in _curves(record).items():
-            self._writer.add_scalar(name, value, record["step"])
+        from tensorboard.compat.proto.summary_pb2 import Summary
 
-    def close(self) -> None:
-        """Close the event file."""
-        self._writer.close()
+        curves = _curves(record).items()
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in curves]
+        self.append(self._framed(step=record["step"], summary=Summary(value=values)))
+
+    def _framed(self, **content: Any) -> bytes:
+        """An event as event files hold it, with its length and checksums."""
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        frame = BytesIO()
+        RecordWriter(frame).write(self._event(wall_time=time(), **content).SerializeToString())
+        return frame.getvalue()
 
 
 class WeightsAndBiases:
@@ -154,7 +206,12 @@ def open_boards(folder: Path, step: int, config: TrainConfig) -> list[Board]:
         except ImportError:
             say("no TensorBoard events: the package tensorboard is not installed")
     if config.watch.wandb is not None:
-        boards.append(WeightsAndBiases(config.watch.wandb, dataclasses.asdict(config)))
+        try:
+            boards.append(WeightsAndBiases(config.watch.wandb, dataclasses.asdict(config)))
+        except MissingPackageError:
+            raise
+        except Exception as error:  # of the network, of the account
+            say(f"not logged to Weights & Biases: {type(error).__name__}: {error}")
     return boards
 
 

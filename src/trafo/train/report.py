@@ -46,7 +46,7 @@ class Listener:
     def diverged(self, step: int) -> None:
         """Loss or gradients of this step are not finite; training is about to go back."""
 
-    def went_back(self, step: int) -> None:
+    def went_back(self, step: int, num_records: int = 0) -> None:
         """Training continues after this step; records of later steps are void."""
 
     def note(self, text: str) -> None:
@@ -61,6 +61,7 @@ class Reporter(Listener):
         self._config = config
         self._metrics: MetricsFile | None = None
         self._boards: list[Board] = []
+        self._troubles: dict[str, str] = {}
         self._bar: Bar | None = None
         self._last: Record = {}
         self._steps = 0
@@ -76,7 +77,7 @@ class Reporter(Listener):
         self._seconds_left = seconds_left
         self._steps, self._validation_loss = state.plan.steps, state.validation_loss
         self._last = {"step": state.step}
-        self.went_back(state.step)
+        self.went_back(state.step, state.records)
         self._boards = open_boards(self._run.tensorboard_folder, state.step, self._config)
         try:
             with progress(
@@ -85,7 +86,7 @@ class Reporter(Listener):
                 self._bar.completed = state.step
                 yield
         finally:
-            self._close()
+            self._close(self._metrics, *self._boards)
             self._draw()
 
     def step(self, record: Record, *, steps: int, seconds_left: float, is_logged: bool) -> None:
@@ -112,14 +113,18 @@ class Reporter(Listener):
         short = flat[:_LONGEST_SAMPLE] + ("..." if len(flat) > _LONGEST_SAMPLE else "")
         say(f"  step {step} sample: {short}")
         path = self._run.samples_file
-        with _said(), storage_errors(path), path.open("a", encoding="utf-8") as file:
+        with (
+            self._guarded(path.name),
+            storage_errors(path),
+            path.open("a", encoding="utf-8", errors="replace") as file,
+        ):
             file.write(f"--- step {step} ---\n{text}\n\n")
 
-    def went_back(self, step: int) -> None:
+    def went_back(self, step: int, num_records: int = 0) -> None:
         """Drop the records of later steps."""
-        if self._metrics is not None:
-            self._metrics.close()
-        self._metrics = MetricsFile(self._run.metrics_file, step)
+        self._close(self._metrics)
+        with self._guarded(MetricsFile.__name__):
+            self._metrics = MetricsFile(self._run.metrics_file, step, num_records)
 
     def note(self, text: str) -> None:
         """Print it."""
@@ -151,34 +156,42 @@ class Reporter(Listener):
         self._usual_loss = usual + (loss - usual) / _SMOOTHING
 
     def _write(self, record: Record) -> None:
-        assert self._metrics is not None
-        with _said():
-            self._metrics.add(record)
-            for board in self._boards:
-                board.add(record)
+        for observer in (self._metrics, *self._boards):
+            if observer is not None:
+                with self._guarded(type(observer).__name__):
+                    observer.add(record)
 
     def _draw(self) -> None:
         self._drawn = perf_counter()
-        with _said():
+        with self._guarded("curve"):
             records = self._run.metrics
             if any(record["kind"] == "train" for record in records):
                 draw_curves({self._run.path.name: records}, self._run.curve_file)
 
-    def _close(self) -> None:
-        for board in self._boards:
-            board.close()
-        if self._metrics is not None:
-            self._metrics.close()
+    def _close(self, *observers: MetricsFile | Board | None) -> None:
+        for observer in observers:
+            if observer is not None:
+                with self._guarded(type(observer).__name__):
+                    observer.close()
+
+    @contextmanager
+    def _guarded(self, observer: str) -> Iterator[None]:
+        """No observer ends a run: print an error once, and again when it is over."""
+        try:
+            yield
+        except Exception as error:  # of any package
+            # A full disk is one trouble, whoever meets it.
+            what = error.what if isinstance(error, StorageError) else f"{observer}: {error!r}"
+            if what not in self._troubles.values():
+                where = f"{error.where}: " if isinstance(error, StorageError) else ""
+                say(f"{where}{what}; training continues")
+            self._troubles[observer] = what
+        else:
+            if what := self._troubles.pop(observer, ""):
+                others = self._troubles.items()
+                self._troubles = {name: other for name, other in others if other != what}
+                say(f"over: {what}")
 
 
 Listen = Callable[[Run, TrainConfig], Listener]
 """makes the listener of a session"""
-
-
-@contextmanager
-def _said() -> Iterator[None]:
-    """Print storage errors and continue: they must not stop training."""
-    try:
-        yield
-    except StorageError as error:
-        say(f"{error}")

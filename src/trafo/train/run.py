@@ -74,6 +74,8 @@ class TrainerState:
     """the lowest early-stopping metric so far: minus BLEU, or the validation loss"""
     stale_validations: int = 0
     """validations since then"""
+    records: int = 0
+    """records in metrics.jsonl so far"""
 
     def to_json(self) -> dict[str, Any]:
         """JSON has no infinity: no best loss yet is null."""
