@@ -114,3 +114,17 @@ def test_a_run_without_its_tokenizer_says_how_to_restore_it(
     with pytest.raises(InputError, match=f"{run / 'tokenizer'}: .*`trafo resume {run}` restores"):
         load_bundle(run)
     assert "checkpoint before" not in capsys.readouterr().err  # they are sound
+
+
+def test_a_damaged_note_of_the_best_or_average_is_said(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoints = run / "checkpoints"
+    (checkpoints / "best.json").write_text("{")
+    expected = load_bundle(run).step
+    assert load_bundle(run, best=True).step == expected
+    assert "no checkpoint is marked as the best" in capsys.readouterr().err
+    CheckpointStore(checkpoints).save_average(2)
+    (checkpoints / "average" / "model.safetensors").write_bytes(b"")
+    assert load_bundle(run).step == expected
+    assert "using the newest checkpoint instead of their average" in capsys.readouterr().err

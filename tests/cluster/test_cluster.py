@@ -314,6 +314,21 @@ def test_a_program_whose_node_died_is_lost(doomed_node: Any, ray: Any, tmp_path:
         program.close()
 
 
+def test_a_ray_that_does_not_start_is_not_a_bug_of_ours(monkeypatch: Any) -> None:
+    import ray
+
+    def refuse(address: str, **_: Any) -> None:
+        if address == "auto":
+            raise ConnectionError
+        raise RuntimeError("the raylet failed to start:\n  no shared memory")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refuse)
+    reason = "Ray does not start: the raylet failed to start: no shared memory"
+    with pytest.raises(InputError, match=reason), connected("ray"):
+        pass
+
+
 def test_an_address_where_nothing_listens_is_reported_at_once(monkeypatch: Any) -> None:
     import ray
 

@@ -6,7 +6,9 @@ import resource
 import signal
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -265,3 +267,30 @@ def test_a_folder_that_may_not_be_replaced_stays(tmp_path: Path) -> None:
         (new / "a").write_text("second")
     assert (path / "a").read_text() == "first"
     assert [inside.name for inside in tmp_path.iterdir()] == ["folder"]
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_what_killed_writers_left_is_removed_by_the_next_but_not_what_is_being_written(
+    tmp_path: Path, is_folder: bool
+) -> None:
+    target = tmp_path / "model.gguf"
+
+    def write() -> AbstractContextManager[Any]:
+        return atomic_folder(target, marker="a") if is_folder else atomic_write(target)
+
+    def fill(new: Any) -> None:
+        (new / "a").touch() if is_folder else new.write(b"a")
+
+    dead, other = (tmp_path / f".{name}.{'0' * 12}.tmp" for name in ("model.gguf", "other"))
+    for leftover in (dead, other):
+        leftover.mkdir() if is_folder else leftover.touch()
+        os.utime(leftover, (1, 1))
+    with write() as slow:
+        fill(slow)
+        assert not dead.exists()
+        (living,) = [p for p in tmp_path.iterdir() if p.name.startswith(".model")]
+        os.utime(living, (1, 1))  # slow, but alive
+        with write() as fast:
+            fill(fast)
+        assert living.exists()
+    assert {path.name for path in tmp_path.iterdir()} == {target.name, other.name}

@@ -84,18 +84,79 @@ def test_leftovers_are_removed_by_the_next_run(make_config: MakeConfig) -> None:
     assert not beside.exists()
 
 
-@pytest.mark.parametrize("what", ["deleted", "damaged"])
+@pytest.mark.parametrize(
+    "what", ["", "merges.txt", "vocab.json", "trafo.json", "tokenizer.json", "tokenizer.json cut"]
+)
+@pytest.mark.parametrize("kind", ["text", "pairs"])
 def test_a_tokenizer_that_is_gone_is_restored(
-    make_config: MakeConfig, capsys: pytest.CaptureFixture[str], what: str
+    make_config: MakeConfig,
+    make_pairs_config: MakeConfig,
+    capsys: pytest.CaptureFixture[str],
+    what: str,
+    kind: str,
 ) -> None:
-    run = start.train(make_config(steps=1))
+    make = make_config if kind == "text" else make_pairs_config
+    run = start.train(make(steps=1))
     before = {path.name: path.read_bytes() for path in run.tokenizer_folder.iterdir()}
-    if what == "deleted":
+    name, _, is_cut = what.partition(" ")
+    damaged = run.tokenizer_folder / name
+    if not what:
         shutil.rmtree(run.tokenizer_folder)
-    else:
-        (run.tokenizer_folder / "merges.txt").write_text("")
+    elif is_cut:
+        damaged.write_bytes(damaged.read_bytes()[:300])
+    else:  # still a valid file, of another tokenizer or of none
+        damaged.write_text(damaged.read_text().replace("e", "f", 1))
     start.resume(run.path)
     assert {path.name: path.read_bytes() for path in run.tokenizer_folder.iterdir()} == before
     assert f"{run.tokenizer_folder} was missing or damaged: restored" in capsys.readouterr().err
     start.resume(run.path)
     assert "restored" not in capsys.readouterr().err
+
+
+def test_the_loser_of_two_that_start_in_one_folder_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write, others = Run.write_config, []
+
+    def start_another(self: Run, config: TrainConfig) -> None:
+        write(self, config)
+        if not others:  # while this one is about to appear
+            others.append(config)
+            others.append(Run.new(config))
+
+    monkeypatch.setattr(Run, "write_config", start_another)
+    with pytest.raises(StorageError, match="run: another process is training there"):
+        Run.new(TrainConfig(out=tmp_path / "run"))
+    others.clear()
+    assert Run.new(TrainConfig(text=("story.txt",))).path.name == "story-2"  # the next free name
+    assert others[1].path.name == "story"
+
+
+def test_a_checkpoint_without_its_manifest_is_not_passed_over_in_silence(
+    make_config: MakeConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = start.train(make_config(steps=6, checkpoint__every=3))
+    (run.checkpoint_folder / "step-00000006" / "manifest.json").unlink()
+    assert start.resume(run.path).stopped_by is None
+    said = capsys.readouterr().err
+    assert said.count("step-00000006/manifest.json: missing from the checkpoint; using the") == 1
+    assert "resuming at step 3" in said
+    for path in run.checkpoint_folder.glob("step-*/manifest.json"):
+        path.unlink()
+    with pytest.raises(InputError, match="no usable checkpoint"):  # not from the start again
+        start.resume(run.path)
+    assert len(list(run.checkpoint_folder.glob("step-*/model.safetensors"))) == 2
+
+
+def test_damaged_metrics_are_mentioned(
+    make_config: MakeConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = start.train(make_config(steps=4))
+    lines = run.metrics_file.read_text().splitlines(keepends=True)
+    run.metrics_file.write_text("".join([lines[0][:5] + "\n", *lines[1:-2]]))
+    start.resume(run.path)
+    assert f"{run.metrics_file} is damaged: 3 records are missing" in capsys.readouterr().err
+    run.metrics_file.write_text("".join(lines))
+    start.resume(run.path)
+    assert "damaged" not in capsys.readouterr().err

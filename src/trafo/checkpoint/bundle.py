@@ -22,7 +22,6 @@ from trafo.checkpoint.convert.llama2c import load_llama2c, read_llama2c_config
 from trafo.checkpoint.convert.weights import fill, skeleton
 from trafo.checkpoint.locate import (
     CHECKPOINTS,
-    MANIFEST,
     RUN_CONFIG,
     TOKENIZER,
     kind_of,
@@ -154,10 +153,16 @@ def _from_run(path: Path, best: bool, read: Callable[[Path], T]) -> T:
     step = store.best_step if best else None
     if step is not None:
         return read(store.path(step))
+    if best:
+        say(f"{store.folder}: no checkpoint is marked as the best, using the newest")
     average, newest = store.average_path, max(store.steps(), default=-1)
-    if (average / MANIFEST).is_file() and read_step(average) == newest:  # none came after it
-        say("using the average of the newest checkpoints")
-        return read(average)
+    try:
+        if average.is_dir() and read_step(average) == newest:  # none came after it
+            found = read(average)
+            say("using the average of the newest checkpoints")
+            return found
+    except FormatError as error:
+        say(f"{error}; using the newest checkpoint instead of their average")
     return store.newest_read_by(read)
 
 

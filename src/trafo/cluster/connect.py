@@ -75,24 +75,31 @@ def _connect(ray: Any, on: str, num_workers: int | None) -> None:
             ray.init("auto", **settings)
         except ConnectionError:
             say("starting a Ray cluster on this machine")
-            ray.init(
-                "local",
-                num_cpus=num_workers,
-                include_dashboard=False,
-                object_store_memory=_OBJECT_STORE,
-                _node_ip_address="127.0.0.1",
-                **settings,
-            )
+            with _ray_errors("Ray does not start", "this machine", "run it without --on"):
+                ray.init(
+                    "local",
+                    num_cpus=num_workers,
+                    include_dashboard=False,
+                    object_store_memory=_OBJECT_STORE,
+                    _node_ip_address="127.0.0.1",
+                    **settings,
+                )
         return
-    try:
+    hint = "check that `ray status` on its head node is fine"
+    with _ray_errors("no Ray cluster answers", on, hint):
         _knock(on)
         ray.init(on, **settings)
+
+
+@contextmanager
+def _ray_errors(what: str, where: str, hint: str) -> Iterator[None]:
+    try:
+        yield
+    except TrafoError:
+        raise
     except Exception as error:  # of many classes, Ray's and those of what it uses
-        if isinstance(error, TrafoError):
-            raise
-        what = " ".join(str(error).split())[:200] or type(error).__name__
-        hint = "check that `ray status` on its head node is fine"
-        raise InputError(f"no Ray cluster answers: {what}", where=on, hint=hint) from error
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"{what}: {reason}", where=where, hint=hint) from error
 
 
 def _knock(on: str) -> None:

@@ -20,6 +20,7 @@ from trafo.errors import FormatError, require, require_lists
 from trafo.runtime.atomic import atomic_write
 from trafo.runtime.json_text import parse_json
 from trafo.tokenizer import END_OF_TEXT, Tokenizer, train_tokenizer
+from trafo.tokenizer.formats.load import check_folder
 
 ABOUT = "pair.json"
 _SOURCE, _TARGET = "source", "target"
@@ -114,6 +115,14 @@ class PairTokenizer:
             both = Tokenizer.load(folder)
             return cls(both, both, lowercase)
         return cls(Tokenizer.load(folder / _SOURCE), Tokenizer.load(folder / _TARGET), lowercase)
+
+    def check(self, folder: Path) -> None:
+        """Raise unless this is what all files in the folder hold."""
+        saved = self.load(folder)
+        if (saved.is_joint, saved.lowercase) != (self.is_joint, self.lowercase):
+            raise FormatError("not this tokenizer", where=str(folder / ABOUT))
+        for name, tokenizer in ((_SOURCE, self.source), (_TARGET, self.target)):
+            check_folder(folder if self.is_joint else folder / name, tokenizer.spec)
 
     def _encode(self, tokenizer: Tokenizer, sentences: Sequence[str]) -> Sentences:
         require_lists(sentences=sentences)

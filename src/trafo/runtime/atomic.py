@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import glob
 import os
 import re
@@ -38,6 +39,7 @@ _HINTS = {
 ABANDONED = 86_400.0
 """seconds after which unfinished files count as abandoned"""
 
+_SECONDS_TO_LOCK = 1.0  # after which a living writer holds the lock of its file
 _LONGEST_NAME = 40
 _TOKEN_BYTES = 6
 _LEFTOVER = re.compile(r"\..+\.([0-9a-f]{12}\.tmp|partial(\.documents|\.json)?)")
@@ -86,13 +88,15 @@ def atomic_write(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator[
     with storage_errors(path, temporary=temporary):
         if target.is_dir():  # found out now, not after an hour of writing
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        _remove_dead(target)
         try:
             encoding, newline = ("utf-8", "\n") if mode == "w" else (None, None)
             with temporary.open(mode.replace("w", "x"), encoding=encoding, newline=newline) as file:
+                _try_lock(file.fileno())
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            temporary.replace(target)
+                temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
         sync(target.parent)
@@ -110,14 +114,18 @@ def atomic_folder(path: str | Path, *, marker: str, replace: bool = True) -> Ite
     temporary = _hidden_neighbour(target)
     with storage_errors(path, temporary=temporary):
         _refuse_foreign_folder(target, marker)
+        _remove_dead(target)
+        temporary.mkdir()
+        descriptor = os.open(temporary, os.O_RDONLY)
         try:
-            temporary.mkdir()
+            _try_lock(descriptor)
             yield temporary
             if not (temporary / marker).exists():
                 raise AssertionError(f"the folder for {path} was filled without {marker}")
             _sync_tree(temporary)
             _move_into_place(temporary, target, replace)
         finally:
+            os.close(descriptor)
             shutil.rmtree(temporary, ignore_errors=True)
 
 
@@ -176,9 +184,35 @@ def remove_leftovers(path: str | Path) -> None:
     """Delete temporary files of killed writers of `path`. No other process may be writing it."""
     target = Path(path).resolve()
     if len(target.name) <= _LONGEST_NAME:  # else it may be another file's
-        token = "[0-9a-f]" * 2 * _TOKEN_BYTES
-        for leftover in target.parent.glob(f".{glob.escape(target.name)}.{token}.tmp"):
+        for leftover in _leftovers(target):
             leftover.unlink(missing_ok=True)
+
+
+def _leftovers(target: Path) -> Iterator[Path]:
+    token = "[0-9a-f]" * 2 * _TOKEN_BYTES
+    return target.parent.glob(f".{glob.escape(target.name[:_LONGEST_NAME])}.{token}.tmp")
+
+
+def _remove_dead(target: Path) -> None:
+    """Delete what killed writers of `target` have left: a living one holds a lock."""
+    for leftover in _leftovers(target):
+        with suppress(OSError):
+            descriptor = os.open(leftover, os.O_RDONLY)
+            try:
+                is_new = time.time() - os.fstat(descriptor).st_mtime < _SECONDS_TO_LOCK
+                if not is_new and _try_lock(descriptor):
+                    remove(leftover)
+            finally:
+                os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    """Lock it until it is closed; whether that was possible, which it is not on every system."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def is_leftover(path: Path) -> bool:

@@ -127,11 +127,7 @@ class Run:
         run = cls(config.out or _free_name(config))
         path = run.path
         if run.config_file.exists():
-            raise StorageError(
-                "already holds a run",
-                where=str(path),
-                hint=f"resume it with `trafo resume {path}`, or choose another --out",
-            )
+            raise _taken(path, "already holds a run", f"resume it with `trafo resume {path}`")
         if not _is_free(path):
             raise StorageError("is not empty", where=str(path), hint="choose another --out")
         with storage_errors(path, "making the folder"):
@@ -141,8 +137,16 @@ class Run:
             for leftover in path.iterdir():
                 remove(leftover)
         # The folder never exists without its config.
-        with atomic_folder(path, marker=RUN_CONFIG, replace=False) as folder:
-            cls(folder).write_config(config)
+        try:
+            with atomic_folder(path, marker=RUN_CONFIG, replace=False) as folder:
+                cls(folder).write_config(config)
+        except StorageError:
+            if not run.config_file.exists():
+                raise
+            if config.out is None:  # another process was faster: take the next name
+                return cls.new(config)
+            what = "another process is training there, it was faster"
+            raise _taken(path, what, "wait until it ends") from None
         return run
 
     @classmethod
@@ -299,6 +303,10 @@ class Run:
         with storage_errors(link):
             new.symlink_to(self.path.relative_to(folder))
             new.replace(link)
+
+
+def _taken(path: Path, what: str, hint: str) -> StorageError:
+    return StorageError(what, where=str(path), hint=f"{hint}, or choose another --out")
 
 
 def _free_name(config: TrainConfig) -> Path:

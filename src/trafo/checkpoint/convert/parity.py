@@ -1,11 +1,9 @@
 """Every export is checked: read it back, run both, keep the largest difference beside the file."""
 
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
@@ -40,13 +38,11 @@ def save_checked(
     write: Callable[[Path], None],
     load: Callable[[Path], CausalLM],
 ) -> Parity:
-    """Write a draft, read it back, compare; then copy it to `path`, the parity file beside it."""
-    with TemporaryDirectory() as scratch:
-        draft = Path(scratch) / "model"
+    """Write a draft, read it back, compare; then it becomes `path`, the parity file beside it."""
+    with atomic_write(path) as file:
+        draft = Path(file.name)
         write(draft)
         parity = measure_parity(model, load(draft), file_format)
-        with draft.open("rb") as done, atomic_write(path) as file:
-            shutil.copyfileobj(done, file)
     parity.write(path.with_name(path.name + ".parity.json"))
     return parity
 

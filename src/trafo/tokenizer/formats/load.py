@@ -14,6 +14,7 @@ Nothing is ever unpickled. Every file is replaced as a whole, `trafo.json` last.
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from trafo.errors import FormatError, InputError
@@ -83,6 +84,20 @@ def load_folder(folder: Path) -> TokenizerSpec:
             hint="save the tokenizer again, or delete trafo.json to read the files as they are",
         )
     return spec
+
+
+def check_folder(folder: Path, spec: TokenizerSpec) -> None:
+    """Raise unless all files in trafo's folder hold this tokenizer, also those for others."""
+    if content_hash(load_folder(folder)) != content_hash(spec):
+        raise FormatError("holds another tokenizer", where=str(folder))
+    with TemporaryDirectory() as scratch:
+        path, expected = (Path(place) / "tokenizer.json" for place in (folder, scratch))
+        try:
+            write_huggingface(spec, expected)
+        except FormatError:  # there should be none
+            return
+        if not path.is_file() or path.read_bytes() != expected.read_bytes():
+            raise FormatError("is missing, or not as trafo writes it", where=str(path))
 
 
 def load_training_facts(folder: Path) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from trafo.fast import head_loss
 from trafo.fast.mixed import mixed_precision
 from trafo.generate import GenerationConfig, generate
 from trafo.models import CausalLM
-from trafo.tokenizer.formats.load import load_folder
+from trafo.tokenizer.formats.load import check_folder
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks
 from trafo.train.machine import dtype_of
@@ -144,7 +144,7 @@ class LanguageModelling(Task):
 
     def check_tokenizer(self, folder: Path) -> None:
         """Raise if the saved tokenizer is missing or damaged."""
-        load_folder(folder)
+        check_folder(folder, self.data.tokenizer.spec)
 
 
 def check_fit(config: TrainConfig, data: Dataset, num_ranks: int) -> None:

@@ -18,7 +18,6 @@ from torch.nn import Module
 
 from trafo.account import Workload, account
 from trafo.data.pair_batches import PairSampler
-from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.data.pairs import Pair
 from trafo.data.prepare_pairs import prepare_pairs
 from trafo.errors import require
@@ -172,7 +171,7 @@ class Translation(Task):
 
     def check_tokenizer(self, folder: Path) -> None:
         """Raise if a saved tokenizer is missing or damaged."""
-        PairTokenizer.load(folder)
+        self.data.tokenizer.check(folder)
 
     def _check_fit(self) -> None:
         model, tokenizer = self.config.translator, self.data.tokenizer
