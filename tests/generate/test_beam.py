@@ -285,10 +285,10 @@ def test_batches_are_searched_side_by_side(monkeypatch):
     both_run = threading.Barrier(2, timeout=30)
     run = BeamSearch.run
 
-    def run_beside_another(search, make_decoder):
+    def run_beside_another(search, *arguments):
         both_run.wait()
         assert torch.get_num_threads() == 1
-        return run(search, make_decoder)
+        return run(search, *arguments)
 
     monkeypatch.setattr(BeamSearch, "run", run_beside_another)
     config, done = BeamConfig(beam=2), []

@@ -1,6 +1,7 @@
 """Each function against its definition, and against Hugging Face's logits processors."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from trafo.errors import ConfigError
+from trafo.errors import ConfigError, InputError
 from trafo.generate import GenerationConfig
 from trafo.generate.sampling import (
     draw,
@@ -122,6 +123,89 @@ def test_the_largest_uniform_is_still_inside():
     row = torch.tensor([[0.3, 0.7, 0.0]])
     assert draw(row, [math.nextafter(1.0, 0.0)]).tolist() == [1]
     assert draw(row, [0.0]).tolist() == [0]
+
+
+def test_a_sum_that_rounds_up_draws_no_id_beyond_the_vocabulary():
+    """Above 1, the product of the sum and the largest uniform number may round to the sum."""
+    rng = np.random.default_rng(0)
+    rows = torch.from_numpy(rng.random((2000, 11)))
+    chosen = draw(rows, [math.nextafter(1.0, 0.0)] * len(rows))
+    assert chosen.tolist() == [10] * len(rows)
+    assert draw(rows, [1.0] * len(rows)).tolist() == [10] * len(rows)
+
+
+EXTREME = st.sampled_from([5e-324, 1e-300, 1e-38, 1e-5, 0.3, 1.0, 7.0, 1e5, 1e38, 1e300, 1.7e308])
+SIGNED = st.sampled_from([0.0, 1e-300, -1e-5, 2.0, -2.0, 1e38, -1e38, 1e300, -1.7e308, 1.7e308])
+
+
+def exact_distribution(row, config, ids, num_prompt):
+    """Penalties, bias and temperature by the formulas, in fractions of whole numbers."""
+    shaped = [Fraction(x) for x in row]
+    penalty, new = Fraction(config.repetition_penalty), ids[num_prompt:]
+    for i in set(ids):
+        shaped[i] = shaped[i] / penalty if shaped[i] > 0 else shaped[i] * penalty
+    for i in set(new):
+        shaped[i] -= new.count(i) * Fraction(config.frequency_penalty)
+        shaped[i] -= Fraction(config.presence_penalty)
+    for i, bias in config.logit_bias:
+        shaped[i] += Fraction(bias)
+    largest = max(map(abs, shaped))
+    gaps = [(x - max(shaped)) / Fraction(config.temperature or 1) for x in shaped]
+    powers = [math.exp(gap) if gap > -1000 else 0.0 for gap in gaps]
+    return largest, [power / sum(powers) for power in powers]
+
+
+@given(
+    ROWS,
+    st.sampled_from(["temperature", "repetition", "frequency", "presence", "bias"]),
+    EXTREME,
+    SIGNED,
+    EXTREME,
+)
+@settings(max_examples=100)
+def test_extreme_settings_are_exact(logits, which, factor, term, temperature):
+    """Each setting at its extremes, with any temperature, against exact fractions."""
+    config = {
+        "temperature": GenerationConfig(temperature=factor),
+        "repetition": GenerationConfig(repetition_penalty=factor, temperature=temperature),
+        "frequency": GenerationConfig(frequency_penalty=term, temperature=temperature),
+        "presence": GenerationConfig(presence_penalty=term, temperature=temperature),
+        "bias": GenerationConfig(logit_bias=((1, term), (3, 1.0)), temperature=temperature),
+    }[which]
+    texts = [([0, 2, 2, 3], 1), ([5, 6, 0], 3)]
+    found = torch.softmax(reshape_logits(logits, config, texts).double(), -1)
+    assert found.isfinite().all()
+    for row, (ids, num_prompt), ours in zip(logits.tolist(), texts, found.tolist(), strict=True):
+        largest, expected = exact_distribution(row, config, ids, num_prompt)
+        if largest < 2.0**1020:  # beyond, float64 ends
+            assert ours == pytest.approx(expected, abs=2e-5)
+
+
+@given(ROWS, st.data())
+@settings(max_examples=50)
+def test_whatever_is_set_an_id_of_the_vocabulary_is_sampled(logits, data):
+    config = GenerationConfig(
+        temperature=data.draw(st.just(0.0) | EXTREME),
+        repetition_penalty=data.draw(EXTREME),
+        frequency_penalty=data.draw(SIGNED),
+        presence_penalty=data.draw(SIGNED),
+        logit_bias=tuple((i, data.draw(SIGNED)) for i in range(4)) * 2,
+        top_k=data.draw(st.none() | st.sampled_from([1, 3, 10**30])),
+        top_p=data.draw(st.sampled_from([5e-324, 0.5, 1.0])),
+        min_p=data.draw(st.sampled_from([0.0, 5e-324, 1.0])),
+        logprobs=data.draw(st.sampled_from([None, 0, 3, 10**30])),
+    )
+    logits[0, :3] = -math.inf
+    generators = [sample_generator(2**200, 2**100) for _ in range(2)]
+    tokens = sample(logits, config, generators, [([0, 1, 4], 1), (list(range(7)), 0)])
+    assert all(0 <= token.id < 7 for token in tokens)
+    assert tokens[0].id >= 3, "what the model excludes stays impossible"
+
+
+def test_a_bias_on_an_id_that_the_model_does_not_have_is_refused():
+    config = GenerationConfig(logit_bias=((2**31 - 1, 1.0),))
+    with pytest.raises(InputError, match="ids from 0 to 8"):
+        sample(torch.zeros(1, 9), config, [sample_generator(0, 0)])
 
 
 def test_log_probabilities_are_the_models_own():

@@ -60,7 +60,8 @@ def run(options: Options) -> None:
         )
     from trafo.serve.app import App
     from trafo.serve.models import load_models
-    from trafo.serve.server import Server
+    from trafo.serve.server import Server, bind_port
 
     config = options.config()
-    Server(App(load_models(options.runs, config), config)).run()
+    sockets = bind_port(config)
+    Server(App(load_models(options.runs, config), config)).run(sockets)

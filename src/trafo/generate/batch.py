@@ -63,7 +63,12 @@ def _by_engine(model: CausalLM, requests: Sequence[Request], timed: Timed) -> It
     while left := engine.num_running + engine.num_waiting:
         with timed(left):
             done = engine.step()
-        yield [replace(piece, row=first_rows[request] + piece.row) for request, piece in done]
+        pieces = []
+        for request, piece in done:
+            if isinstance(piece, Exception):
+                raise piece
+            pieces.append(replace(piece, row=first_rows[request] + piece.row))
+        yield pieces
 
 
 def _by_model(model: CausalLM, requests: Sequence[Request], timed: Timed) -> Iterator[list[Piece]]:

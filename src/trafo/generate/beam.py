@@ -36,17 +36,19 @@ def beam_search_all(
     start: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
     advance: Callable[[int], object] | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> list[list[Hypothesis]]:
     """The best translations of each source, best first, in the order of the sources.
 
     `end` also starts the target, unless there is a `start`.
-    `advance` is called after each batch with its number of sentences.
+    `advance` is called after each batch with its number of sentences, `check` before each step.
     """
     found: list[list[Hypothesis]] = [[] for _ in sources]
     make_decoder = decoders(model)
 
     def search(batch: Sequence[int]) -> list[list[Hypothesis]]:
-        return BeamSearch(model, [sources[i] for i in batch], end, config, start).run(make_decoder)
+        search = BeamSearch(model, [sources[i] for i in batch], end, config, start)
+        return search.run(make_decoder, check)
 
     num_threads = torch.get_num_threads() if is_compiled(model) else 1
     share = math.ceil(sum(map(len, sources)) / num_threads)
@@ -138,13 +140,18 @@ class BeamSearch:
         """those that are not done yet, in the order of the rows"""
 
     @torch.inference_mode()
-    def run(self, make_decoder: Callable[[SourceBatch], BeamDecoder]) -> list[list[Hypothesis]]:
+    def run(
+        self,
+        make_decoder: Callable[[SourceBatch], BeamDecoder],
+        check: Callable[[], None] = lambda: None,
+    ) -> list[list[Hypothesis]]:
         """Search until every sentence is done."""
         self.decoder = make_decoder(self.batch)
         # One hypothesis per sentence: the start token alone.
         self.history = np.full((len(self.sentences), 1, 1), self.start)
         self.logprobs = np.zeros((len(self.sentences), 1))
         for length in range(1, max(self.limits) + 1):
+            check()
             num_done = len(self.done[0])
             self._grow(length)
             if self.steps is not None:

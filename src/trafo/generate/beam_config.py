@@ -8,6 +8,9 @@ from typing import Literal, NamedTuple
 from trafo.errors import require, require_at_least, require_choice
 
 Normalization = Literal["wu", "average", "none"]
+MAX_LENGTH_PENALTY = 20.0
+"""so that a length to this power is a finite number"""
+_MAX_RATIO = 1000.0
 
 
 class Hypothesis(NamedTuple):
@@ -41,8 +44,9 @@ class BeamConfig:
 
     def __post_init__(self) -> None:
         require_at_least(1, beam=self.beam, n_best=self.n_best)
-        require_at_least(0, length_penalty=self.length_penalty)
-        require_at_least(0, max_ratio=self.max_ratio)
+        for name, most in (("length_penalty", MAX_LENGTH_PENALTY), ("max_ratio", _MAX_RATIO)):
+            value = getattr(self, name)
+            require(0 <= value <= most, f"{name} is {value}", f"it must be from 0 to {most:,g}")
         require_at_least(1, max_extra=self.max_extra)
         require_choice(("wu", "average", "none"), normalization=self.normalization)
         is_enough = self.n_best <= self.beam

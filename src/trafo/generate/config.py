@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, get_args
 
 from trafo.errors import require, require_at_least, require_choice
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Float64, Int64
 
 Kernel = Literal["readable", "compiled", "auto"]
 WeightDtype = Literal["float32", "int8"]
@@ -69,7 +74,7 @@ class GenerationConfig:
         self._require("repetition_penalty", 0.0 < self.repetition_penalty < math.inf, "above 0")
         for name in ("frequency_penalty", "presence_penalty"):
             self._require(name, math.isfinite(getattr(self, name)), "a finite number")
-        is_bias = all(i >= 0 and math.isfinite(bias) for i, bias in self.logit_bias)
+        is_bias = all(0 <= i < 2**31 and math.isfinite(bias) for i, bias in self.logit_bias)
         self._require("logit_bias", is_bias, "pairs of an id and a finite number")
         self._require("num_samples", 1 <= self.num_samples <= 10**6, "from 1 to 1,000,000")
         is_list = isinstance(self.stop, Sequence) and not isinstance(self.stop, str)
@@ -90,6 +95,23 @@ class GenerationConfig:
     def is_greedy(self) -> bool:
         """Whether decoding is greedy (temperature 0)."""
         return self.temperature == 0.0
+
+    @cached_property
+    def is_extreme(self) -> bool:
+        """Whether float32 could overflow or round too much: sampling then takes float64."""
+        factors = self.repetition_penalty, self.temperature or 1.0
+        added = [self.frequency_penalty, self.presence_penalty]
+        added += [number for _, number in self.logit_bias]
+        is_small = all(abs(number) <= 1e3 for number in added)
+        return not (is_small and all(0.1 <= factor <= 100.0 for factor in factors))
+
+    @cached_property
+    def bias_arrays(self) -> tuple[Int64[np.ndarray, " bias"], Float64[np.ndarray, " bias"]]:
+        """The ids of `logit_bias`, and what is added to their logits."""
+        import numpy as np
+
+        ids, numbers = zip(*self.logit_bias, strict=True) if self.logit_bias else ((), ())
+        return np.array(ids, np.int64), np.array(numbers, np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)

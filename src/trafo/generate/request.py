@@ -41,6 +41,13 @@ class Request:
     vocab: Mapping[int, bytes] = field(default_factory=dict)
     """bytes of the ids; those that are not shown have none"""
 
+    @property
+    def num_logprobs(self) -> int:
+        """The most log-probabilities that its tokens have, alternatives included."""
+        config = self.config
+        each = 0 if config.logprobs is None else 1 + config.logprobs
+        return config.num_samples * config.max_new_tokens * each
+
     @classmethod
     def of(cls, prompt: Sequence[int], config: GenerationConfig, tokenizer: Tokenizer) -> Request:
         """With the end tokens and the vocabulary of a tokenizer; chat markers are not shown."""

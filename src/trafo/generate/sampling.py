@@ -1,9 +1,10 @@
 """Logits -> the next token. Each function is one definition, for a batch of rows.
 
-Tokens that are filtered out get the logit -inf, so filters can be applied in any order.
+Tokens that are filtered out get the logit -inf, so filters can be applied in any order. Ordinary
+settings are applied in float32. Extreme ones, such as a temperature of 1e-300, are applied in
+float64 and relative to the largest logit, where they cannot overflow into NaN.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ from trafo.nn import softmax
 Logits = Float[Tensor, "batch vocab"]
 Text = tuple[Sequence[int], int]
 """the ids of a row so far, and how many of them are its prompt"""
+_LARGEST = 2.0**1020
+"""of extreme settings' logits: the difference of two is still a finite number"""
 
 
 @dataclass(frozen=True)
@@ -44,15 +47,16 @@ def penalize_counts(
     logits: Logits, counts: Float[Tensor, "batch vocab"], frequency: float, presence: float
 ) -> Logits:
     """OpenAI's penalties, by how often each token was generated: logit - c f - [c > 0] p."""
-    return logits - counts * frequency - (counts > 0) * presence
+    return logits - counts * frequency - (counts > 0).to(logits) * presence
 
 
-def add_bias(logits: Logits, bias: Sequence[tuple[int, float]]) -> Logits:
+def add_bias(logits: Logits, config: GenerationConfig) -> Logits:
     """Add to the logits of some ids."""
-    added = torch.zeros(logits.shape[-1], dtype=logits.dtype, device=logits.device)
-    for token_id, number in bias:
-        added[token_id] += number
-    return logits + added
+    size, (ids, numbers) = logits.shape[-1], config.bias_arrays
+    if ids.max() >= size:
+        what = f"logit_bias has the id {ids.max()}, the model knows ids from 0 to {size - 1:,}"
+        raise InputError(what, hint="use the ids of the model's own tokenizer")
+    return logits + torch.from_numpy(np.bincount(ids, numbers, size)).to(logits)
 
 
 def penalize(logits: Logits, config: GenerationConfig, texts: Sequence[Text]) -> Logits:
@@ -61,13 +65,19 @@ def penalize(logits: Logits, config: GenerationConfig, texts: Sequence[Text]) ->
         seen = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
         for row, (ids, _) in enumerate(texts):
             seen[row, torch.tensor(ids)] = True
-        logits = penalize_repetition(logits, seen, config.repetition_penalty)
+        logits = _saturate(penalize_repetition(logits, seen, config.repetition_penalty))
     if config.frequency_penalty or config.presence_penalty:
         counts = torch.stack(
             [torch.tensor(ids[n:]).long().bincount(minlength=logits.shape[1]) for ids, n in texts]
         ).to(logits)
-        logits = penalize_counts(logits, counts, config.frequency_penalty, config.presence_penalty)
+        penalties = config.frequency_penalty, config.presence_penalty
+        logits = _saturate(penalize_counts(logits, counts, *penalties))
     return logits
+
+
+def _saturate(logits: Logits) -> Logits:
+    """What leaves the range of float64 stops at its end: infinities would make NaN."""
+    return logits.clamp(-_LARGEST, _LARGEST) if logits.dtype == torch.float64 else logits
 
 
 def keep_top_k(logits: Logits, k: int) -> Logits:
@@ -98,10 +108,15 @@ def reshape_logits(
     logits: Logits, config: GenerationConfig, texts: Sequence[Text] | None = None
 ) -> Logits:
     """Apply penalties, temperature and filters; the softmax of the result is sampled from."""
+    impossible = logits == -torch.inf if config.is_extreme else None
+    logits = logits.float() if impossible is None else logits.double()
     if texts is not None:
         logits = penalize(logits, config, texts)
     if config.logit_bias:
-        logits = add_bias(logits, config.logit_bias)
+        logits = _saturate(add_bias(logits, config))
+    if impossible is not None:
+        logits = logits.masked_fill(impossible, -torch.inf)
+        logits = logits - logits.amax(-1, keepdim=True)
     if config.is_greedy:  # filters always keep the likeliest token
         return logits
     if config.temperature != 1.0:
@@ -121,11 +136,13 @@ def draw(
     """Inverse transform sampling: where the cumulative probability passes a uniform number.
 
     In float64, where the sum of many small numbers is still exact enough. A token of probability 0
-    does not raise the sum, so it is never drawn.
+    does not raise the sum, so it is never drawn, and no place is beyond the last token.
     """
     sums = probabilities.double().cumsum(-1)
-    places = torch.tensor(uniforms, dtype=sums.dtype, device=sums.device)[:, None]
-    return torch.searchsorted(sums, places * sums[:, -1:], right=True)[:, 0]
+    total = sums[:, -1:]
+    places = total * torch.tensor(uniforms, dtype=sums.dtype, device=sums.device)[:, None]
+    places = torch.minimum(places, total.nextafter(torch.zeros_like(total)))
+    return torch.searchsorted(sums, places, right=True)[:, 0]
 
 
 def sample(
@@ -134,8 +151,11 @@ def sample(
     generators: Sequence[np.random.Generator],
     texts: Sequence[Text] | None = None,
 ) -> list[Token]:
-    """Sample the next token of each row; only penalties need the texts."""
-    if not math.isfinite(float(logits.amax())):  # NaN among them is the largest, too
+    """Sample the next token of each row; only penalties need the texts.
+
+    A row that cannot be sampled is refused before any random number is drawn.
+    """
+    if not logits.amax(-1).isfinite().all():  # NaN among them is the largest, too
         what = "the model computes NaN or infinity: its weights are damaged, or training diverged"
         raise InputError(what, hint="use an earlier checkpoint")
     shaped = reshape_logits(logits, config, texts)
@@ -143,7 +163,7 @@ def sample(
         chosen = shaped.argmax(-1)
     else:
         uniforms = [generator.random() for generator in generators]
-        chosen = draw(softmax(shaped.float(), dim=-1), uniforms)
+        chosen = draw(softmax(shaped, dim=-1), uniforms)
     if config.logprobs is None:
         return [Token(i) for i in chosen.tolist()]
     return with_logprobs(logits, chosen, config.logprobs)

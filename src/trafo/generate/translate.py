@@ -35,10 +35,12 @@ def translate(
     config: BeamConfig | None = None,
     *,
     advance: Callable[[int], object] | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> list[list[Translation]]:
     """The `n_best` translations of each sentence, best first; that of an empty one is empty.
 
-    `advance` is called with the number of sentences done since the last call.
+    `advance` is called with the number of sentences done since the last call. `check` is called
+    before each step of the search, which ends with the error that it raises.
     """
     config = config or BeamConfig()
     require_lists(sentences=sentences)
@@ -46,7 +48,7 @@ def translate(
     places = [place for place, sentence in enumerate(clean) if sentence]
     sources = source_ids(model, tokenizer, clean, places)
     with evaluating(model):
-        found = beam_search_all(model, sources, tokenizer.end, config, advance=advance)
+        found = beam_search_all(model, sources, tokenizer.end, config, advance=advance, check=check)
     results = [[Translation("", 0.0, 0.0, ())] for _ in sentences]
     for place, hypotheses in zip(places, found, strict=True):
         results[place] = [

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 
-from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from trafo.generate.request import Piece
 from trafo.generate.sampling import Token
 from trafo.serve.errors import ApiError
-from trafo.serve.formats import Choice, Format, Json
+from trafo.serve.formats import Choice, Format, Json, event
 from trafo.serve.metrics import Metrics, Watch
+from trafo.serve.service import json_response, run_apart
 from trafo.serve.worker import Subscription
-
-_GONE = ApiError(499, "the client has gone away")
 
 
 @dataclass(frozen=True)
@@ -44,13 +40,14 @@ class Answer:
         self.form = form
         self.subscription = subscription
         self._per_prompt = requests[0].config.num_samples
+        self._num_logprobs = 1 + (requests[0].config.logprobs or 0)
         self._choices = [Choice(index) for index in range(self._per_prompt * len(requests))]
         self._echoes = echoes
         self._watch = Watch(metrics, sum(len(request.prompt) for request in requests))
 
-    async def whole(self, http: HttpRequest) -> Response:
+    async def whole(self) -> Response:
         """One answer, when everything is done."""
-        with self.open(http.receive):
+        with closing(self.subscription):
             try:
                 for choice, echo in self._echoed():
                     choice.tokens += echo.tokens
@@ -59,38 +56,36 @@ class Answer:
                         self._add(number, piece)
             finally:
                 self._watch.end()
-        choices = [self.form.whole(choice) for choice in self._choices]
-        return JSONResponse(self.form.envelope(choices) | {"usage": self._watch.usage()})
+            num_tokens = sum(len(choice.tokens) for choice in self._choices)
+            return await json_response(num_tokens * self._num_logprobs, self._content)
 
-    @contextmanager
-    def open(self, receive: Receive) -> Iterator[None]:
-        """A client that goes away frees its place in the engine at once."""
-        leaving = asyncio.ensure_future(_left(receive))
-        leaving.add_done_callback(lambda _: self.subscription.fail(_GONE))
-        try:
-            yield
-        finally:
-            leaving.cancel()
-            self.subscription.close()
+    def _content(self) -> Json:
+        choices = [self.form.whole(choice) for choice in self._choices]
+        return self.form.envelope(choices) | {"usage": self._watch.usage()}
 
     async def events(self, include_usage: bool) -> AsyncIterator[bytes]:
         """The stream in parts, each of whole events; `[DONE]` is the last."""
         usage: Json = {"usage": None} if include_usage else {}
-        yield b"".join(_event(self._chunk(content) | usage) for content in self._opening())
+
+        def opening() -> bytes:
+            return b"".join(event(self._chunk(content) | usage) for content in self._opening())
+
+        num_echoed = sum(len(echo.tokens) for echo in self._echoes) * self._per_prompt
+        yield await run_apart(num_echoed * self._num_logprobs, opening)
         try:
             async for batch in self.subscription.batches():
                 yield b"".join(
-                    _event(self._chunk(content) | usage)
+                    event(self._chunk(content) | usage)
                     for number, piece in batch
                     for content in self._contents(self._add(number, piece), piece)
                 )
         except ApiError as error:
-            yield _event(error.content())
+            yield event(error.content())
             return
         finally:
             self._watch.end()
         if include_usage:
-            yield _event(self.form.envelope([], chunk=True) | {"usage": self._watch.usage()})
+            yield event(self.form.envelope([], chunk=True) | {"usage": self._watch.usage()})
         yield b"data: [DONE]\n\n"
 
     def _echoed(self) -> Iterator[tuple[Choice, Echo]]:
@@ -144,20 +139,9 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send all events."""
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        with self._answer.open(receive):
+        with closing(self._answer.subscription):
             await send(start)
             async for part in self._answer.events(self._include_usage):
                 if part:
                     await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
-
-
-def _event(content: Json) -> bytes:
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    return b"data: " + text.encode() + b"\n\n"
-
-
-async def _left(receive: Receive) -> None:
-    """Returns when the client goes away."""
-    while (await receive())["type"] != "http.disconnect":
-        pass

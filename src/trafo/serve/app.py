@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from trafo.errors import TrafoError
 from trafo.serve import completions, endpoints
 from trafo.serve.config import ServeConfig
-from trafo.serve.errors import ApiError, invalid
+from trafo.serve.errors import ApiError, failed, invalid
 from trafo.serve.follow import follow
 from trafo.serve.guard import Guard
 from trafo.serve.inside.endpoints import ROUTES as INSIDE_ROUTES
@@ -53,7 +53,9 @@ class App:
         inner = Starlette(
             routes=[*ROUTES, *page],
             lifespan=self._life,
-            exception_handlers=dict.fromkeys((ApiError, TrafoError, HTTPException), _refuse),
+            exception_handlers=dict.fromkeys(
+                (ApiError, TrafoError, HTTPException, Exception), _refuse
+            ),
         )
         inner.state.service = self.service
         public = frozenset(route.path for route in page) | {"/health"}
@@ -101,5 +103,6 @@ async def _refuse(http: HttpRequest, error: Exception) -> Response:
         error = ApiError(error.status_code, what, code="unknown_url")
     elif isinstance(error, TrafoError):
         error = invalid(str(error), None)
-    assert isinstance(error, ApiError)
+    elif not isinstance(error, ApiError):
+        error = failed()  # the guard prints its traceback
     return error.response()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from secrets import randbits
 
@@ -17,15 +17,25 @@ from trafo.generate.sampling import Token, with_logprobs
 from trafo.models import CausalLM
 from trafo.models.evaluating import evaluating
 from trafo.serve.answer import Answer, Echo, EventStream
-from trafo.serve.errors import invalid, refusing
+from trafo.serve.errors import invalid, queue_full, refusing
 from trafo.serve.formats import ChatFormat, CompletionFormat, Format
 from trafo.serve.models import LanguageModel
-from trafo.serve.protocol import ChatBody, CompletionBody, Sampling
-from trafo.serve.service import Service, fitting, prompt_ids, prompts_of, read_body, service_of
+from trafo.serve.protocol import ChatBody, CompletionBody, Sampling, parse_count
+from trafo.serve.service import (
+    Service,
+    fitting,
+    prompt_ids,
+    prompts_of,
+    read_body,
+    run_apart,
+    service_of,
+)
 
 DEFAULT_MAX_TOKENS = 16
 """of a completion, OpenAI's default"""
 DEFAULT_CHAT_TOKENS = 256
+_ANSWERS_IN_MEMORY = 4
+"""of the largest size, together"""
 REQUEST_ID = "x-request-id"
 """header with the client's name for a request"""
 
@@ -34,18 +44,26 @@ async def completions(http: HttpRequest) -> Response:
     """`POST /v1/completions`."""
     service, body = service_of(http), await read_body(http, CompletionBody)
     served = service.models.language(body.model)
+    prompts = prompts_of(body.prompt, "prompt", service.config.max_choices)
+    _check_choices(service, body, len(prompts))
     config = _config(service, served, body, _first(body.max_tokens, DEFAULT_MAX_TOKENS))
-    config = _with(config, logprobs=body.logprobs)
-    prompts = prompts_of(body.prompt, "prompt")
-    ids = [prompt_ids(service, served, prompt, "prompt") for prompt in prompts]
+    config = replace(config, logprobs=body.logprobs)
+    ids = await prompt_ids(service, served, prompts, "prompt")
     tokenizer = served.bundle.tokenizer
+    requests = [Request.of(each, config, tokenizer) for each in ids]
     echoes = []
     if body.echo:
-        echoes = [
-            await _echo(service, served, *each, body) for each in zip(prompts, ids, strict=True)
-        ]
+        texts = [each if isinstance(each, str) else tokenizer.decode(each) for each in prompts]
+        echoes = [Echo(text) for text in texts]
+    if body.echo and body.logprobs is not None:
+        num_alternatives, model = body.logprobs, served.bundle.model
+        num_tokens = sum(map(len, ids)) * config.num_samples
+        _check_logprobs(service, served, requests, num_tokens * (1 + num_alternatives))
+        tokens = await service.compute_in_steps(
+            lambda check: [_prompt_tokens(model, each, num_alternatives, check) for each in ids]
+        )
+        echoes = [Echo(*each) for each in zip(texts, tokens, strict=True)]
     form = CompletionFormat(served.name, tokenizer.vocab, body.logprobs is not None)
-    requests = [Request.of(each, config, tokenizer) for each in ids]
     return await _answer(http, body, served, requests, form, echoes)
 
 
@@ -55,14 +73,19 @@ async def chat_completions(http: HttpRequest) -> Response:
     served = service.models.language(body.model)
     if body.top_logprobs is not None and not body.logprobs:
         raise invalid("top_logprobs needs logprobs: true", "top_logprobs")
+    _check_choices(service, body, 1)
     max_tokens = _first(body.max_completion_tokens, body.max_tokens, DEFAULT_CHAT_TOKENS)
     config = _config(service, served, body, max_tokens)
     number = (body.top_logprobs or 0) if body.logprobs else None
-    config = _with(config, logprobs=number, stop=(*config.stop, *served.template.stop))
+    config = replace(config, logprobs=number, stop=(*config.stop, *served.template.stop))
     tokenizer = served.bundle.tokenizer
-    ids = fitting(service, served, served.template.encode(tokenizer, body.messages), "messages")
+    ids = await run_apart(
+        sum(len(message.text) for message in body.messages),
+        lambda: served.template.encode(tokenizer, body.messages),
+    )
+    requests = [Request.of(fitting(service, served, ids, "messages"), config, tokenizer)]
     form = ChatFormat(served.name, tokenizer.vocab, bool(body.logprobs))
-    return await _answer(http, body, served, [Request.of(ids, config, tokenizer)], form)
+    return await _answer(http, body, served, requests, form)
 
 
 async def _answer(
@@ -71,22 +94,41 @@ async def _answer(
     served: LanguageModel,
     requests: list[Request],
     form: Format,
-    echoes: list[Echo] | None = None,
+    echoes: Sequence[Echo] = (),
 ) -> Response:
     service = service_of(http)
     if body.stream_options is not None and not body.stream:
         raise invalid("stream_options needs stream: true", "stream_options")
-    number = len(requests) * requests[0].config.num_samples
-    if number > service.config.max_choices:
-        most = service.config.max_choices
-        raise invalid(f"n: {number} completions; at most {most} are allowed", "n")
-    name = http.headers.get(REQUEST_ID)
-    subscription = served.worker.submit(requests, service.config.max_seconds, name)
-    answer = Answer(subscription, form, service.metrics, echoes or [])
+    _check_logprobs(service, served, requests)
+    subscription = served.worker.submit(requests, http.headers.get(REQUEST_ID))
+    answer = Answer(subscription, form, service.metrics, echoes)
     if not body.stream:
-        return await answer.whole(http)
+        return await answer.whole()
     options = body.stream_options
     return EventStream(answer, options is not None and options.include_usage)
+
+
+def _check_choices(service: Service, body: Sampling, num_prompts: int) -> None:
+    number, most = num_prompts * (body.n or 1), service.config.max_choices
+    if number > most:
+        what = f"n: {body.n or 1} completions of {num_prompts} prompts; at most {most} are allowed"
+        raise invalid(what, "n" if body.n else "prompt")
+
+
+def _check_logprobs(
+    service: Service, served: LanguageModel, requests: Sequence[Request], num_echoed: int = 0
+) -> None:
+    """Refuse an answer, or all of them together, that would take too much memory."""
+    number = num_echoed + sum(request.num_logprobs for request in requests)
+    most = service.config.max_logprobs
+    if number > most:
+        what = (
+            f"logprobs: the answer may have {number:,} log-probabilities (completions times tokens "
+            f"times alternatives); at most {most:,} are allowed: lower n, max_tokens or logprobs"
+        )
+        raise invalid(what, "logprobs")
+    if number + served.worker.num_logprobs > _ANSWERS_IN_MEMORY * most:
+        raise queue_full()
 
 
 def _config(
@@ -107,41 +149,27 @@ def _config(
     given = {name: getattr(body, name) for name in (*same_names, *penalties)}
     given |= {"top_k": body.top_k if (body.top_k or 0) > 0 else None, "num_samples": body.n}
     given = {name: value for name, value in given.items() if value is not None}
-    return _with(config, stop=tuple(stop), **given)
-
-
-def _with(config: GenerationConfig, **changes: object) -> GenerationConfig:
-    with refusing(next(iter(changes))):
-        return replace(config, **changes)  # type: ignore[arg-type]
+    with refusing("stop"):
+        return replace(config, stop=tuple(stop), **given)
 
 
 def _logit_bias(served: LanguageModel, given: dict[str, float]) -> tuple[tuple[int, float], ...]:
-    size = vocab_size(served.bundle.model)
-    for name in given:
-        if not (name.isascii() and name.isdigit() and int(name) < size):
-            what = f"logit_bias has {name!r}: the model knows ids from 0 to {size - 1:,}"
+    size, pairs = vocab_size(served.bundle.model), []
+    for name, number in given.items():
+        token_id = parse_count(name)
+        if token_id is None or token_id >= size:
+            what = f"logit_bias has {name[:40]!r}: the model knows ids from 0 to {size - 1:,}"
             raise invalid(what, "logit_bias")
-    return tuple((int(name), number) for name, number in given.items())
-
-
-async def _echo(
-    service: Service,
-    served: LanguageModel,
-    prompt: str | list[int],
-    ids: list[int],
-    body: CompletionBody,
-) -> Echo:
-    """The prompt at the start of the answer, with its log-probabilities if requested."""
-    text = prompt if isinstance(prompt, str) else served.bundle.tokenizer.decode(prompt)
-    if body.logprobs is None:
-        return Echo(text)
-    model, number = served.bundle.model, body.logprobs
-    return Echo(text, await service.compute(lambda: _prompt_tokens(model, ids, number)))
+        pairs.append((token_id, number))
+    return tuple(pairs)
 
 
 @torch.inference_mode()
-def _prompt_tokens(model: CausalLM, ids: Sequence[int], alternatives: int) -> list[Token]:
+def _prompt_tokens(
+    model: CausalLM, ids: Sequence[int], alternatives: int, check: Callable[[], None]
+) -> list[Token]:
     """A prompt with its log-probabilities; the first token has none: nothing comes before it."""
+    check()
     tensor = torch.tensor([ids], device=model.head_weight.device)
     with evaluating(model):
         logits = model(tensor)[0, :-1]

@@ -31,6 +31,8 @@ class ServeConfig:
     """maximum new tokens of a completion"""
     max_choices: int = 64
     """maximum completions of a request: prompts times n"""
+    max_logprobs: int = 500_000
+    """maximum log-probabilities of an answer: completions times tokens times alternatives"""
     max_queue: int = 256
     """queue length: completions that may wait for a place in the batch"""
     max_seconds: float = 300.0
@@ -46,7 +48,7 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         counts = ("max_body_bytes", "max_prompt_tokens", "max_tokens", "max_choices", "max_queue")
-        for name in (*counts, "requests_per_minute"):
+        for name in (*counts, "max_logprobs", "requests_per_minute"):
             require_at_least(1, **{name: getattr(self, name)})
         require_at_least(0, max_seconds=self.max_seconds, shutdown_seconds=self.shutdown_seconds)
         require(0 <= self.port < 65536, f"port is {self.port}", "it must be from 0 to 65535")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from typing import TypeVar
+from collections.abc import Callable
 
 import torch
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -17,7 +17,7 @@ from trafo.models.sentence import Pooling, sentence_vectors
 from trafo.serve.errors import invalid, refusing
 from trafo.serve.formats import Json, token_text
 from trafo.serve.protocol import DetokenizeBody, EmbeddingBody, TokenizeBody, TranslationBody
-from trafo.serve.service import prompt_ids, prompts_of, read_body, service_of
+from trafo.serve.service import json_response, prompt_ids, prompts_of, read_body, service_of
 
 
 async def list_models(http: HttpRequest) -> Response:
@@ -35,27 +35,35 @@ async def embeddings(http: HttpRequest) -> Response:
     """`POST /v1/embeddings`: a vector for each text."""
     service, body = service_of(http), await read_body(http, EmbeddingBody)
     served = service.models.language(body.model)
-    prompts = _bounded(prompts_of(body.input, "input"))
-    ids = [prompt_ids(service, served, prompt, "input") for prompt in prompts]
-    model = served.bundle.model
-    vectors = await service.compute(lambda: _vectors(model, ids, body.pooling))
-    data = [
-        {"object": "embedding", "index": index, "embedding": _encoded(vector, body)}
-        for index, vector in enumerate(vectors)
-    ]
-    number = sum(map(len, ids))
-    usage = {"prompt_tokens": number, "total_tokens": number}
-    return JSONResponse({"object": "list", "model": served.name, "data": data, "usage": usage})
+    prompts = prompts_of(body.input, "input", _MOST_TEXTS)
+    ids = await prompt_ids(service, served, prompts, "input")
+    model, number = served.bundle.model, sum(map(len, ids))
+    vectors = await service.compute_in_steps(
+        lambda check: _vectors(model, ids, body.pooling, check)
+    )
+
+    def content() -> Json:
+        data = [
+            {"object": "embedding", "index": index, "embedding": _encoded(vector, body)}
+            for index, vector in enumerate(vectors)
+        ]
+        usage = {"prompt_tokens": number, "total_tokens": number}
+        return {"object": "list", "model": served.name, "data": data, "usage": usage}
+
+    return await json_response(len(vectors) * len(vectors[0]), content)
 
 
 @torch.inference_mode()
-def _vectors(model: CausalLM, ids: list[list[int]], pooling: Pooling) -> list[list[float]]:
+def _vectors(
+    model: CausalLM, ids: list[list[int]], pooling: Pooling, check: Callable[[], None]
+) -> list[list[float]]:
     """A vector for each text; a few texts at a time, so that memory does not grow with them."""
     device = model.head_weight.device
     longest = max(map(len, ids))
     num_rows = max(1, _TOKENS_TOGETHER // longest)
     found: list[list[float]] = []
     for start in range(0, len(ids), num_rows):
+        check()
         rows = ids[start : start + num_rows]
         width = max(map(len, rows))
         padded = torch.tensor([each + [0] * (width - len(each)) for each in rows])
@@ -66,7 +74,7 @@ def _vectors(model: CausalLM, ids: list[list[int]], pooling: Pooling) -> list[li
 
 
 def _encoded(vector: list[float], body: EmbeddingBody) -> list[float] | str:
-    if body.encoding_format == "float":
+    if body.encoding_format != "base64":
         return vector
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
@@ -75,13 +83,23 @@ async def translations(http: HttpRequest) -> Response:
     """`POST /v1/translations`: the best translations of each sentence."""
     service, body = service_of(http), await read_body(http, TranslationBody)
     served = service.models.translation(body.model)
-    sentences = _bounded([body.input] if isinstance(body.input, str) else body.input)
+    sentences = [body.input] if isinstance(body.input, str) else body.input
+    if not 1 <= len(sentences) <= _MOST_TEXTS:
+        what = f"input has {len(sentences):,} sentences; it must have 1 to {_MOST_TEXTS}"
+        raise invalid(what, "input")
     bundle = served.bundle
     given = {"beam": body.beam, "n_best": body.n_best, "length_penalty": body.length_penalty}
     with refusing("input"):
         config = search_settings(bundle, **given)
-        found = await service.compute(
-            lambda: translate(bundle.model, bundle.tokenizer, sentences, config)
+        number = len(sentences) * config.beam
+        if number > _MOST_HYPOTHESES:
+            what = (
+                f"beam: {len(sentences)} sentences with a beam of {config.beam} keep {number:,} "
+                f"hypotheses; at most {_MOST_HYPOTHESES:,} are allowed: send fewer, or lower beam"
+            )
+            raise invalid(what, "beam")
+        found = await service.compute_in_steps(
+            lambda check: translate(bundle.model, bundle.tokenizer, sentences, config, check=check)
         )
     data = [
         {"index": index, "text": best[0].text, "translations": [_translation(t) for t in best]}
@@ -99,18 +117,20 @@ async def tokenize(http: HttpRequest) -> Response:
     service, body = service_of(http), await read_body(http, TokenizeBody)
     served = service.models.language(body.model)
     tokenizer = served.bundle.tokenizer
-    ids = tokenizer.encode(body.prompt, "ignore")
-    begin = tokenizer.markers.begin
-    if body.add_special_tokens and begin is not None:
-        ids = [begin, *ids]
-    return JSONResponse(
-        {
+
+    def content() -> Json:
+        ids = tokenizer.encode(body.prompt, "ignore")
+        begin = tokenizer.markers.begin
+        if body.add_special_tokens and begin is not None:
+            ids = [begin, *ids]
+        return {
             "count": len(ids),
             "max_model_len": served.bundle.model.context_length,
             "tokens": ids,
             "token_strs": [token_text(tokenizer.vocab, i) for i in ids],
         }
-    )
+
+    return await json_response(len(body.prompt), content)
 
 
 async def detokenize(http: HttpRequest) -> Response:
@@ -118,8 +138,9 @@ async def detokenize(http: HttpRequest) -> Response:
     service, body = service_of(http), await read_body(http, DetokenizeBody)
     served = service.models.language(body.model)
     with refusing("tokens"):
-        text = served.bundle.tokenizer.decode(body.tokens)
-    return JSONResponse({"prompt": text})
+        return await json_response(
+            len(body.tokens), lambda: {"prompt": served.bundle.tokenizer.decode(body.tokens)}
+        )
 
 
 async def health(http: HttpRequest) -> Response:
@@ -133,15 +154,7 @@ async def metrics(http: HttpRequest) -> Response:
 
 
 _MOST_TEXTS = 256
+_MOST_HYPOTHESES = 2048
+"""of a request for translations: sentences times beam"""
 _TOKENS_TOGETHER = 4096
 """of texts whose vectors are computed together, padding included"""
-_Text = TypeVar("_Text")
-
-
-def _bounded(texts: list[_Text]) -> list[_Text]:
-    if len(texts) > _MOST_TEXTS:
-        what = f"input has {len(texts):,} texts; at most {_MOST_TEXTS} are allowed"
-        raise invalid(what, "input")
-    if not texts:
-        raise invalid("input is an empty list", "input")
-    return texts

@@ -70,6 +70,31 @@ def queue_full() -> ApiError:
     return ApiError(429, what, code="queue_full", retry_after=1)
 
 
+def shutting_down() -> ApiError:
+    """The service is about to end."""
+    what = "the server is shutting down"
+    return ApiError(503, what, code="shutting_down", retry_after=5)
+
+
+def failed() -> ApiError:
+    """A bug; its traceback is printed."""
+    return ApiError(500, "the request failed; see the server's messages")
+
+
+MAX_HEADER_BYTES = 65_536
+
+
+def header_too_large() -> ApiError:
+    """The header of a request, its address included."""
+    what = f"the header is larger than {MAX_HEADER_BYTES:,} bytes"
+    return ApiError(431, what, code="header_too_large")
+
+
+def client_gone() -> ApiError:
+    """Nobody waits for the answer; no client sees this one."""
+    return ApiError(499, "the client has gone away")
+
+
 def timed_out(seconds: float) -> ApiError:
     """The time of a request is over."""
     return ApiError(504, f"the request took longer than {seconds:g} seconds", code="timeout")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Any
@@ -82,9 +83,9 @@ class CompletionFormat(_Object):
             offset += len(text)
         return {
             "tokens": texts,
-            "token_logprobs": [token.logprob for token in tokens],
+            "token_logprobs": [_finite(token.logprob) for token in tokens],
             "top_logprobs": [
-                {token_text(self.vocab, i): logprob for i, logprob in token.alternatives}
+                {token_text(self.vocab, i): _finite(logprob) for i, logprob in token.alternatives}
                 for token in tokens
             ],
             "text_offset": offsets,
@@ -135,7 +136,7 @@ class ChatFormat(_Object):
     def _entry(self, token_id: int, logprob: float | None) -> Json:
         return {
             "token": token_text(self.vocab, token_id),
-            "logprob": logprob,
+            "logprob": _finite(logprob),
             "bytes": list(self.vocab.get(token_id, b"")),
             "id": token_id,
         }
@@ -151,3 +152,42 @@ def token_text(vocab: Mapping[int, bytes], token_id: int) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
+
+
+def _finite(logprob: float | None) -> float | None:
+    """JSON has no infinity: OpenAI writes -9999 for an impossible token."""
+    return logprob if logprob is None else max(logprob, -9999.0)
+
+
+def event(content: Json) -> bytes:
+    """A server-sent event, all of it at once."""
+    return b"data: " + _encode(content).encode() + b"\n\n"
+
+
+def encode_json(content: Json) -> bytes:
+    """JSON as UTF-8, in small pieces: other threads wait while a piece is encoded."""
+    return "".join(_pieces(content, _DEPTH)).encode()
+
+
+_DEPTH = 5
+"""levels of an answer that are taken apart: down to the log-probabilities of one token"""
+_TOGETHER = 1000
+"""numbers or strings of a list that are encoded at once"""
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def _pieces(value: Any, depth: int) -> Iterator[str]:
+    if depth and isinstance(value, dict):
+        for place, (name, each) in enumerate(value.items()):
+            yield ("," if place else "{") + _encode(name) + ":"
+            yield from _pieces(each, depth - 1)
+        yield "}" if value else "{}"
+    elif depth and isinstance(value, list):
+        together = 1 if value and isinstance(value[0], dict) else _TOGETHER
+        for start in range(0, len(value), together):
+            yield "," if start else "["
+            part = value[start : start + together]
+            yield from _pieces(part[0], depth - 1) if together == 1 else [_encode(part)[1:-1]]
+        yield "]" if value else "[]"
+    else:
+        yield _encode(value)

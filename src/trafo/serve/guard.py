@@ -9,20 +9,34 @@ import asyncio
 import hmac
 import re
 import time
+import traceback
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 from ipaddress import ip_address
+from itertools import chain
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trafo.serve.config import ServeConfig
-from trafo.serve.errors import ApiError, timed_out
+from trafo.serve.errors import (
+    MAX_HEADER_BYTES,
+    ApiError,
+    client_gone,
+    failed,
+    header_too_large,
+    shutting_down,
+    timed_out,
+)
+from trafo.serve.formats import event
+from trafo.serve.messages import tell
 from trafo.serve.metrics import Metrics
+from trafo.serve.protocol import parse_count
 
 _SLACK = 5.0
-"""seconds after a request's timeout until a client that does not read is cut off"""
-_BODY_SECONDS = 30.0
-"""seconds for the body of a request to arrive"""
+"""seconds that a client has to take the error that ends its request"""
+BODY_SECONDS = 30.0
+"""for the body of a request to arrive, all of it"""
 _MOST_CLIENTS = 10_000
 
 
@@ -65,6 +79,7 @@ class Guard:
         self._public = public
         self._counted = counted
         self._hosts = _host_names(config)
+        self._open: set[_OpenRequest] = set()
         self._rate = RateLimit(config.requests_per_minute) if config.requests_per_minute else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,26 +87,43 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        sender = _Sender(send)
+        sender, open_request = _Sender(send), _OpenRequest(receive, self._config)
         with self._metrics.open.track_inprogress():
             try:
                 self._check(scope)
-                limited = _limited(receive, self._config.max_body_bytes)
-                async with asyncio.timeout(self._config.max_seconds + _SLACK):
-                    await self._app(scope, limited, sender)
+                async with open_request.time:
+                    self._open.add(open_request)
+                    try:
+                        await self._app(scope, open_request.read, sender)
+                    finally:
+                        self._open.discard(open_request)
+                        open_request.close()
             except ApiError as error:
-                await _refuse(error, scope, receive, sender)
+                await sender.refuse(error, scope, receive)
             except TimeoutError:
-                late = timed_out(self._config.max_seconds)
-                await _refuse(late, scope, receive, sender)
+                await sender.refuse(open_request.error, scope, receive)
+            except Exception:
+                tell(traceback.format_exc())
+                await sender.refuse(failed(), scope, receive)
         path = scope["path"] if scope["path"] in self._counted else "other"
         self._metrics.requests.labels(path, sender.status).inc()
+
+    @property
+    def num_open(self) -> int:
+        """Requests that are being answered."""
+        return len(self._open)
+
+    def end_all(self, error: ApiError) -> None:
+        """Answer all open requests with an error; a stream ends with it."""
+        for open_request in self._open:
+            open_request.end(error)
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         if self.closing:
-            what = "the server is shutting down"
-            raise ApiError(503, what, code="shutting_down", retry_after=5)
+            raise shutting_down()
+        if sum(map(len, chain(*scope["headers"], [scope["query_string"]]))) > MAX_HEADER_BYTES:
+            raise header_too_large()
         self._check_host(headers)
         self._check_origin(headers)
         if scope["path"] in self._public:
@@ -100,8 +132,8 @@ class Guard:
         if self._rate is not None and (wait := self._rate.wait(client, time.monotonic())):
             what = f"more than {self._config.requests_per_minute} requests in a minute"
             raise ApiError(429, what, code="rate_limit_exceeded", retry_after=int(wait) + 1)
-        length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > self._config.max_body_bytes:
+        length = parse_count(headers.get("content-length", "0"))
+        if length is None or length > self._config.max_body_bytes:
             raise _too_large(self._config.max_body_bytes)
 
     def _check_host(self, headers: Headers) -> None:
@@ -148,46 +180,84 @@ def _host_names(config: ServeConfig) -> set[str]:
 
 
 class _Sender:
-    """Remembers what was sent."""
+    """Sends an answer, and remembers how far it is."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
+        self._is_events = self._is_complete = False
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            self._is_events = _is_stream(message["headers"])
+        else:
+            self._is_complete = not message.get("more_body", False)
         await self._send(message)
 
-
-async def _refuse(error: ApiError, scope: Scope, receive: Receive, sender: _Sender) -> None:
-    """If the answer has already begun, it ends here, incomplete."""
-    if not sender.status:
-        await error.response()(scope, receive, sender)
-
-
-def _limited(receive: Receive, most: int) -> Receive:
-    """Read at most this many bytes, whatever the Content-Length says."""
-    size = 0
-    is_whole = False
-
-    async def read() -> Message:
-        nonlocal size, is_whole
-        if is_whole:
-            return await receive()
+    async def refuse(self, error: ApiError, scope: Scope, receive: Receive) -> None:
+        """Answer with an error. Of an answer that has begun, only a stream can end with one."""
         try:
-            async with asyncio.timeout(_BODY_SECONDS):
-                message = await receive()
+            async with asyncio.timeout(_SLACK):
+                if not self.status:
+                    await error.response()(scope, receive, self)
+                elif self._is_events and not self._is_complete:
+                    await self({"type": "http.response.body", "body": event(error.content())})
+        except TimeoutError:  # it does not read
+            pass
+
+
+def _is_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    return any(k == b"content-type" and v.startswith(b"text/event-stream") for k, v in headers)
+
+
+class _OpenRequest:
+    """The client's side of a request: its body, within bounds, and when it ends from outside.
+
+    It ends when its time is over, when the client goes away and when the server stops. The code
+    that answers it is then cancelled, wherever it waits.
+    """
+
+    def __init__(self, receive: Receive, config: ServeConfig) -> None:
+        self.time = asyncio.timeout(config.max_seconds)
+        self.error = timed_out(config.max_seconds)
+        """why it ended"""
+        self._receive, self._max_bytes = receive, config.max_body_bytes
+        self._body_until = asyncio.get_running_loop().time() + BODY_SECONDS
+        self._num_bytes = 0
+        self._leaving: asyncio.Task[None] | None = None
+
+    async def read(self) -> Message:
+        """The next part of the body; after the last one, wait for the client to leave."""
+        if self._leaving is not None:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._body_until):
+                message = await self._receive()
         except TimeoutError:
             raise ApiError(408, "the body did not arrive in time", code="timeout") from None
-        if message["type"] == "http.request":
-            size += len(message.get("body", b""))
-            is_whole = not message.get("more_body", False)
-        if size > most:
-            raise _too_large(most)
+        self._num_bytes += len(message.get("body", b""))
+        if self._num_bytes > self._max_bytes:
+            raise _too_large(self._max_bytes)
+        if message["type"] == "http.request" and not message.get("more_body", False):
+            self._leaving = asyncio.create_task(self._end_with_client())
         return message
 
-    return read
+    def end(self, error: ApiError) -> None:
+        """End it now."""
+        if not self.time.expired():
+            self.error = error
+            self.time.reschedule(asyncio.get_running_loop().time())
+
+    def close(self) -> None:
+        """It is answered."""
+        if self._leaving is not None:
+            self._leaving.cancel()
+
+    async def _end_with_client(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.end(client_gone())
 
 
 def _too_large(most: int) -> ApiError:

@@ -1,13 +1,17 @@
 """What clients send: OpenAI's fields, and a few that vLLM and llama.cpp added to them.
 
-Types are strict, and a field that is not here is refused by its name, never ignored.
+Types are strict, and a field that is not here is refused by its name, never ignored. A field that
+is null counts as left out. Fields of OpenAI's that are not supported may say what happens anyway:
+`best_of: 1`, `response_format: {"type": "text"}`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from trafo.generate.beam_config import MAX_LENGTH_PENALTY
 
 Ids = list[int]
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -15,10 +19,22 @@ Penalty = Annotated[Number, Field(ge=-2, le=2)]
 TextsOrIds = str | Ids | list[str] | list[Ids]
 
 
+def parse_count(text: str) -> int | None:
+    """A number in a header, an address or a key; None if it is none, or has more than 18 digits."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+
+
 class Strict(BaseModel):
     """No other fields, no other types."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_nulls(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class Body(Strict):
@@ -30,13 +46,20 @@ class Body(Strict):
     """accepted for OpenAI's clients; nothing is kept about users"""
 
 
+class Stored(Body):
+    """What OpenAI would keep with an answer; nothing is kept here."""
+
+    store: bool | None = None
+    metadata: dict[str, str] | None = None
+
+
 class StreamOptions(Strict):
     """What a stream contains besides text."""
 
     include_usage: bool = False
 
 
-class Sampling(Body):
+class Sampling(Stored):
     """What completions and chats share."""
 
     max_tokens: Annotated[int, Field(ge=0)] | None = None
@@ -62,6 +85,8 @@ class CompletionBody(Sampling):
     prompt: TextsOrIds
     logprobs: Annotated[int, Field(ge=0, le=100)] | None = None
     echo: bool | None = None
+    best_of: Literal[1] | None = None
+    suffix: Literal[""] | None = None
 
 
 class TextPart(Strict):
@@ -75,14 +100,28 @@ class Message(Strict):
     """One message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+    """of the writer; not shown to the model"""
+
+    @model_validator(mode="after")
+    def _require_content(self) -> Self:
+        if self.content is None and self.role != "assistant":
+            raise ValueError(f"content is missing in a message of the {self.role}")
+        return self
 
     @property
     def text(self) -> str:
         """Its text, parts joined."""
         if isinstance(self.content, str):
             return self.content
-        return "".join(part.text for part in self.content)
+        return "".join(part.text for part in self.content or [])
+
+
+class TextFormat(Strict):
+    """The only format of an answer."""
+
+    type: Literal["text"]
 
 
 class ChatBody(Sampling):
@@ -92,6 +131,7 @@ class ChatBody(Sampling):
     max_completion_tokens: Annotated[int, Field(ge=0)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=100)] | None = None
+    response_format: TextFormat | None = None
 
 
 class EmbeddingBody(Body):
@@ -109,7 +149,7 @@ class TranslationBody(Body):
     input: str | list[str]
     beam: Annotated[int, Field(ge=1, le=64)] | None = None
     n_best: Annotated[int, Field(ge=1, le=64)] | None = None
-    length_penalty: Annotated[Number, Field(ge=0)] | None = None
+    length_penalty: Annotated[Number, Field(ge=0, le=MAX_LENGTH_PENALTY)] | None = None
 
 
 class TokenizeBody(Body):

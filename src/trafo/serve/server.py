@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from types import FrameType
 
 import uvicorn
 
+from trafo.errors import InputError
 from trafo.serve.app import App
+from trafo.serve.config import ServeConfig
 from trafo.serve.connections import Connection
+from trafo.serve.errors import shutting_down
 from trafo.serve.messages import tell
 
 _LOOK = 0.05
 """seconds between checks of what is still running"""
+_LAST_WORDS = 1.0
+"""seconds for the errors that end what is still running"""
+
+
+def bind_port(config: ServeConfig) -> list[socket.socket]:
+    """Take the port, before anything slow; a host name may have several addresses."""
+    sockets: list[socket.socket] = []
+    port = config.port
+    try:
+        found = socket.getaddrinfo(config.host, port, type=socket.SOCK_STREAM)
+        for family, _, _, _, address in dict.fromkeys(found):
+            sockets.append(bound := socket.socket(family))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            bound.bind((address[0], port, *address[2:]))
+            port = bound.getsockname()[1]  # of port 0, the one that was free
+    except OSError as error:
+        for each in sockets:
+            each.close()
+        what = f"cannot listen on {config.host}, port {port}: {error.strerror}"
+        raise InputError(what, hint="choose another with --host or --port") from None
+    return sockets
 
 
 class Server(uvicorn.Server):
@@ -71,8 +98,13 @@ class Server(uvicorn.Server):
     async def _drain(self) -> None:
         bound = self._app.service.config.shutdown_seconds
         until = time.monotonic() + bound
-        if number := self._app.num_active:
+        guard = self._app.guard
+        if number := guard.num_open:
             tell(f"stopping: {number} running requests have {bound:g} seconds to finish")
-        while self._app.num_active and time.monotonic() < until:
+        while guard.num_open and time.monotonic() < until:
+            await asyncio.sleep(_LOOK)
+        guard.end_all(shutting_down())
+        until = time.monotonic() + _LAST_WORDS
+        while guard.num_open and time.monotonic() < until:
             await asyncio.sleep(_LOOK)
         self.should_exit = True

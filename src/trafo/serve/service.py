@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
 
 from trafo.generate.complete import encode_prompt
 from trafo.generate.config import GenerationConfig
 from trafo.generate.decode import check_prompt
 from trafo.runtime.short_thread import in_short_thread_async
 from trafo.serve.config import ServeConfig
-from trafo.serve.errors import ApiError, from_validation, invalid, queue_full, refusing
+from trafo.serve.errors import (
+    ApiError,
+    client_gone,
+    from_validation,
+    invalid,
+    queue_full,
+    refusing,
+)
+from trafo.serve.formats import Json, encode_json
 from trafo.serve.metrics import Metrics
 from trafo.serve.models import LanguageModel, Models
 from trafo.serve.protocol import Body, TextsOrIds
 
 _Body = TypeVar("_Body", bound=Body)
 _Result = TypeVar("_Result")
+_MOST_INLINE = 5_000
 
 
 @dataclass
@@ -36,6 +47,13 @@ class Service:
 
     async def compute(self, job: Callable[[], _Result]) -> _Result:
         """Run a computation outside the engines, one at a time; this queue is bounded, too."""
+        return await self.compute_in_steps(lambda _: job())
+
+    async def compute_in_steps(self, job: Callable[[Callable[[], None]], _Result]) -> _Result:
+        """The same for a long one: before each step the job calls what it is given.
+
+        That raises an error, which ends the job, once nobody waits for the result any more.
+        """
         if self.num_jobs >= self.config.max_queue:
             raise queue_full()
         self.num_jobs += 1
@@ -45,9 +63,18 @@ class Service:
             self.num_jobs -= 1
             raise
         # A thread cannot be stopped: it keeps its place until it ends, even if the client is gone.
-        running = asyncio.ensure_future(in_short_thread_async(job))
+        is_abandoned = threading.Event()
+
+        def check() -> None:
+            if is_abandoned.is_set():
+                raise client_gone()
+
+        running = asyncio.ensure_future(in_short_thread_async(lambda: job(check)))
         running.add_done_callback(self._end_job)
-        return await asyncio.shield(running)
+        try:
+            return await asyncio.shield(running)
+        finally:
+            is_abandoned.set()
 
     def _end_job(self, done: asyncio.Future[Any]) -> None:
         self.num_jobs -= 1
@@ -62,6 +89,17 @@ def service_of(http: HttpRequest) -> Service:
     return service
 
 
+async def run_apart(size: int, job: Callable[[], _Result]) -> _Result:
+    """Run a job of this size (characters, numbers) in a thread if it would hold the others up."""
+    return await asyncio.to_thread(job) if size > _MOST_INLINE else job()
+
+
+async def json_response(size: int, make_content: Callable[[], Json]) -> Response:
+    """An answer of about so many numbers or strings; a large one is made in a thread."""
+    content = await run_apart(size, lambda: encode_json(make_content()))
+    return Response(content, media_type="application/json")
+
+
 async def read_body(http: HttpRequest, kind: type[_Body]) -> _Body:
     """The validated body."""
     try:
@@ -70,7 +108,7 @@ async def read_body(http: HttpRequest, kind: type[_Body]) -> _Body:
         raise from_validation(error) from None
 
 
-def prompts_of(given: TextsOrIds, name: str) -> list[str | list[int]]:
+def prompts_of(given: TextsOrIds, name: str, most: int) -> list[str | list[int]]:
     """One prompt or several: each a text or ids."""
     if isinstance(given, str):
         return [given]
@@ -78,20 +116,28 @@ def prompts_of(given: TextsOrIds, name: str) -> list[str | list[int]]:
         raise invalid(f"{name} is an empty list", name)
     if isinstance(given[0], int):
         return [given]
+    if len(given) > most:
+        raise invalid(f"{name} has {len(given):,} texts; at most {most:,} are allowed", name)
     return list(given)
 
 
-def prompt_ids(
-    service: Service, served: LanguageModel, prompt: str | list[int], name: str
-) -> list[int]:
-    """The ids of a prompt; refused if too many, or outside the vocabulary."""
+async def prompt_ids(
+    service: Service, served: LanguageModel, prompts: list[str | list[int]], name: str
+) -> list[list[int]]:
+    """The ids of prompts; refused if too many, or outside the vocabulary."""
     model, tokenizer = served.bundle.model, served.bundle.tokenizer
-    ids = prompt
-    with refusing(name):
-        if isinstance(ids, str):
-            ids = encode_prompt(tokenizer, ids, GenerationConfig())
-        check_prompt(model, ids)
-    return fitting(service, served, ids, name)
+
+    def encode() -> list[list[int]]:
+        found = []
+        with refusing(name):
+            for prompt in prompts:
+                if isinstance(prompt, str):
+                    prompt = encode_prompt(tokenizer, prompt, GenerationConfig())
+                found.append(fitting(service, served, prompt, name))
+                check_prompt(model, prompt)
+        return found
+
+    return await run_apart(sum(map(len, prompts)), encode)
 
 
 def fitting(service: Service, served: LanguageModel, ids: list[int], name: str) -> list[int]:
@@ -99,6 +145,7 @@ def fitting(service: Service, served: LanguageModel, ids: list[int], name: str) 
     context = served.bundle.model.context_length
     most = min(context, service.config.max_prompt_tokens or context)
     if len(ids) > most:
-        what = f"{name} has {len(ids):,} tokens; at most {most:,} are allowed"
+        # Clients such as LiteLLM know this error by OpenAI's words.
+        what = f"{name} has {len(ids):,} tokens; this model's maximum context length is {most:,}"
         raise ApiError(400, what, param=name, code="context_length_exceeded")
     return ids

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from collections.abc import Sequence as Items
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -31,6 +32,8 @@ from trafo.generate.sampling import Token, sample
 from trafo.models import CausalLM
 
 Step = Callable[[StepBatch, PagedCache], Tensor]
+_MOST_SETTINGS = 1000
+_NOT_SAMPLED = RuntimeError("a sequence was not sampled")
 
 
 class Engine:
@@ -48,8 +51,9 @@ class Engine:
         self.cache = PagedCache(model, num_blocks)
         self._scheduler = Scheduler(self.pool, config)
         self._step = step or ReadableStep(model)
-        self._finished: list[tuple[Request, Piece]] = []
+        self._finished: list[tuple[Request, Piece | Exception]] = []
         self._places: dict[Request, int] = {}
+        self._settings: dict[GenerationConfig, GenerationConfig] = {}
 
     @property
     def has_work(self) -> bool:
@@ -78,9 +82,15 @@ class Engine:
     def add(self, request: Request) -> None:
         """Add a request; its samples wait until there is room."""
         self.check(request)
+        if len(self._settings) > _MOST_SETTINGS:  # later equal ones are sampled apart, no more
+            self._settings.clear()
+        # Equal settings become one object, which is found by identity: hashing them at every step
+        # would take longer than sampling.
+        sampling = replace(request.config, seed=0, num_samples=1, stop=(), max_new_tokens=1)
+        sampling = self._settings.setdefault(sampling, sampling)
         for number in range(request.config.num_samples):
             if request.config.max_new_tokens:
-                self._scheduler.add(Sequence(request, number, self.model.context_length))
+                self._scheduler.add(Sequence(request, number, self.model.context_length, sampling))
             else:
                 self._finished.append((request, Piece(number, "", None, "length")))
 
@@ -88,8 +98,11 @@ class Engine:
         """Drop a request and free its place; nothing happens if it is done."""
         self._scheduler.cancel(request)
 
-    def step(self) -> list[tuple[Request, Piece]]:
-        """One step of the model: a new token for every sequence whose prompt is read."""
+    def step(self) -> list[tuple[Request, Piece | Exception]]:
+        """One step of the model: a new token for every sequence whose prompt is read.
+
+        A sequence that cannot be sampled ends with its error, and the others go on.
+        """
         done, self._finished = self._finished, []
         chunks = self._scheduler.plan()
         if not chunks:
@@ -98,9 +111,9 @@ class Engine:
         sampling = [chunk.sequence for chunk in chunks if chunk.is_last]
         self._count_as_read(chunks)
         for sequence, token in zip(sampling, _sample(sampling, logits), strict=True):
-            piece = sequence.add(token)
+            piece = token if isinstance(token, Exception) else sequence.add(token)
             done.append((sequence.request, piece))
-            if piece.finish_reason:
+            if isinstance(piece, Exception) or piece.finish_reason:
                 self._scheduler.finish(sequence)
         waiting = dict.fromkeys(sequence.request for sequence in self._scheduler.waiting)
         self._places = {request: place for place, request in enumerate(waiting, start=1)}
@@ -147,16 +160,29 @@ def _blocks(chunk: Chunk) -> list[int]:
 
 
 @torch.inference_mode()
-def _sample(sequences: Items[Sequence], logits: Tensor) -> list[Token]:
+def _sample(sequences: Items[Sequence], logits: Tensor) -> list[Token | Exception]:
     """Sequences with the same settings are sampled together, by the one definition of sampling."""
-    groups: dict[GenerationConfig, list[int]] = defaultdict(list)
+    groups: dict[int, list[int]] = defaultdict(list)
     for place, sequence in enumerate(sequences):
-        groups[sequence.sampling].append(place)
-    tokens: list[Token | None] = [None] * len(sequences)
-    for config, places in groups.items():
+        groups[id(sequence.sampling)].append(place)
+    tokens: list[Token | Exception] = [_NOT_SAMPLED] * len(sequences)
+    for places in groups.values():
         rows = logits if len(places) == len(sequences) else logits[places]
-        generators = [sequences[place].generator for place in places]
-        texts = [sequences[place].text for place in places] if config.looks_back else None
-        for place, token in zip(places, sample(rows, config, generators, texts), strict=True):
+        found = _sample_group([sequences[place] for place in places], rows)
+        for place, token in zip(places, found, strict=True):
             tokens[place] = token
-    return [token for token in tokens if token is not None]
+    return tokens
+
+
+def _sample_group(sequences: Items[Sequence], rows: Tensor) -> Items[Token | Exception]:
+    """If they cannot be sampled together, each is sampled alone: only some of them are at fault."""
+    config = sequences[0].sampling
+    generators = [sequence.generator for sequence in sequences]
+    texts = [sequence.text for sequence in sequences] if config.looks_back else None
+    try:
+        return sample(rows, config, generators, texts)
+    except Exception as error:
+        if len(sequences) == 1:
+            return [error]
+        alone = zip(sequences, rows[:, None], strict=True)
+        return [token for one, row in alone for token in _sample_group([one], row)]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from trafo.generate.config import GenerationConfig
 from trafo.generate.engine.blocks import Pages
 from trafo.generate.request import Piece, Request, next_piece
 from trafo.generate.sampling import Token, sample_generator
@@ -14,13 +13,15 @@ from trafo.generate.window import window_start
 class Sequence:
     """Prompt and new tokens. A text longer than the context is seen through a sliding window."""
 
-    def __init__(self, request: Request, number: int, context_length: int) -> None:
+    def __init__(
+        self, request: Request, number: int, context_length: int, sampling: GenerationConfig
+    ) -> None:
         config = request.config
         self.request = request
         self.number = number
         self.ids = list(request.prompt)
         self.num_new = 0
-        self.sampling = replace(config, seed=0, num_samples=1, stop=(), max_new_tokens=1)
+        self.sampling = sampling
         """settings that matter for one token; sequences with the same ones are sampled together"""
         self.generator = sample_generator(config.seed, number)
         self.pages: Pages | None = None

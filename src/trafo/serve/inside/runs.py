@@ -20,6 +20,7 @@ from trafo.checkpoint.locate import RUN_CONFIG, find_kind
 from trafo.runtime.json_text import parse_json
 from trafo.serve.errors import ApiError
 from trafo.serve.models import Models, Served
+from trafo.serve.protocol import parse_count
 from trafo.serve.service import service_of
 from trafo.train.run import Run
 
@@ -89,8 +90,8 @@ def read_tail(path: Path, cursor: str) -> Tail:
         with path.open("rb") as file:
             identity = str(path.stat().st_ino)
             known, _, place = cursor.partition(":")
-            offset = int(place) if known == identity and place.isdigit() else 0
-            if offset > path.stat().st_size:
+            offset = parse_count(place) if known == identity else 0
+            if offset is None or offset > path.stat().st_size:
                 offset = 0
             file.seek(offset)
             data = file.read(_MOST_BYTES)

@@ -23,7 +23,8 @@ export function reshaped(logits, ranked, { temperature, topK, topP, minP }) {
     out[ranked[0]] = 1;
     return out;
   }
-  const scaled = Float64Array.from(logits, (logit) => logit / temperature);
+  const top = logits[ranked[0]]; // subtracted first: a tiny temperature must not overflow
+  const scaled = Float64Array.from(logits, (logit) => (logit - top) / temperature);
   let kept = ranked.length;
   if (topK > 0 && topK < kept) {
     kept = topK;
