@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,26 +34,29 @@ from trafo.serve.app import App
 from trafo.serve.chat_template import ChatTemplate
 from trafo.serve.config import ServeConfig
 from trafo.serve.models import LanguageModel, Models
-from trafo.serve.server import Server
+from trafo.serve.server import Server, bind_port
 from trafo.serve.worker import Worker
 bundle = tiny.tiny_bundle()
 worker = Worker(build_engine(bundle.model, EngineConfig(threads=1)))
 model = LanguageModel("tiny", Path("tiny"), bundle, worker, ChatTemplate())
 connections.HEADER_SECONDS = connections.STALL_SECONDS = 3.0
-config = ServeConfig(port=int(sys.argv[2]), api_key=sys.argv[3], max_tokens=100_000)
-Server(App(Models([model]), config)).run()
+port, key, shutdown_seconds = int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
+config = ServeConfig(
+    port=port, api_key=key, max_tokens=100_000, shutdown_seconds=shutdown_seconds
+)
+Server(App(Models([model]), config)).run(bind_port(config))
 """
 
 
 @contextmanager
-def server():
+def server(shutdown_seconds=10.0):
     """A server and its address; whatever happens, it is gone afterwards."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     conftest = Path(__file__).with_name("conftest.py")
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(conftest), str(port), KEY],
+        [sys.executable, "-c", PROGRAM, str(conftest), str(port), KEY, str(shutdown_seconds)],
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -144,9 +148,25 @@ whole = litellm.completion(messages=messages, **same)
 parts = litellm.completion(messages=messages, stream=True, **same)
 text = "".join(part.choices[0].delta.content or "" for part in parts)
 assert text == whole.choices[0].message.content, (text, whole)
+del same["seed"], same["max_tokens"]
+(vector,) = litellm.embedding(input=["Hi"], **same).data
+assert len(vector["embedding"]) == 24, vector
+history = [*messages, {{"role": "assistant", "content": None}}, *messages]
+litellm.completion(messages=history, response_format={{"type": "text"}}, store=True, **same)
+much = "Hi " * 40
+for ask in (
+    lambda: litellm.completion(messages=[{{"role": "user", "content": much}}], **same),
+    lambda: litellm.embedding(input=[much], **same),
+):
+    try:
+        ask()
+    except litellm.ContextWindowExceededError:
+        print("too long")
 print("agreed")
 """
-    assert "agreed" in _in_process(program, "litellm")
+    said = _in_process(program, "litellm")
+    assert "agreed" in said
+    assert said.count("too long") == 2
 
 
 def test_langchain(address):
@@ -178,6 +198,38 @@ def test_a_header_that_does_not_come_ends_the_connection(address):
         assert trickling.recv(1) == b""
 
 
+@pytest.mark.parametrize("line", [b"x" * 1000, b"x: x\r\n" * 200])
+def test_endless_headers_end_the_connection(address, line):
+    """One endless line, or endlessly many; also behind a request that is still being answered."""
+    body = json.dumps({"prompt": "Hi", "max_tokens": 50_000}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}"
+    first = f"{head}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    for before in (b"", first):
+        with connect(address) as endless:
+            endless.sendall(before + b"GET /health HTTP/1.1\r\nX: ")
+            with pytest.raises((BrokenPipeError, ConnectionResetError)):
+                endless.sendall(line * 40_000)
+    while open_requests(address):
+        time.sleep(0.1)
+
+
+def test_a_long_header_is_refused(address):
+    with connect(address) as long:
+        long.sendall(b"GET /health HTTP/1.1\r\nX: " + b"x" * 70_000)
+        head, _, content = rest_of(long).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 431 ")
+    assert json.loads(content)["error"]["code"] == "header_too_large"
+
+
+def test_what_is_no_http_gets_json(address):
+    with connect(address) as wrong:
+        wrong.sendall(b"hello\r\n\r\n")
+        head, _, content = rest_of(wrong).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert b"content-type: application/json" in head
+    assert json.loads(content)["error"]["code"] == "invalid_http"
+
+
 def test_a_client_that_stops_reading_blocks_no_other(address):
     """Its answer is larger than all buffers; others are answered, and it is cut off in the end."""
     endless = {"max_tokens": 50_000, "logit_bias": {"256": -100}}
@@ -200,10 +252,14 @@ def test_a_client_that_stops_reading_blocks_no_other(address):
 
 
 def open_requests(address):
+    return num_open(address) > 1
+
+
+def num_open(address):
     headers = {"Authorization": f"Bearer {KEY}"}
     with urllib.request.urlopen(urllib.request.Request(f"{address}/metrics", headers=headers)) as m:
         lines = m.read().decode().splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith(OPEN)) > 1
+    return next(float(line.split()[1]) for line in lines if line.startswith(OPEN))
 
 
 def rest_of(connection):
@@ -251,3 +307,41 @@ def test_sigterm_finishes_what_runs_and_refuses_the_rest():
             rest = stream.read()
         assert rest.endswith(b"data: [DONE]\n\n")
         assert process.wait(60) == 0
+
+
+def test_what_sigterm_cuts_off_ends_with_an_error():
+    """A stream ends with an event, a whole answer is a 503."""
+    with server(shutdown_seconds=0.3) as (process, address):
+        endless = {"prompt": "Hi", "max_tokens": 100_000, "logit_bias": {"256": -100}}
+        streaming, waiting = (
+            urllib.request.Request(
+                f"{address}/v1/completions",
+                json.dumps(endless | {"stream": stream}).encode(),
+                {"Authorization": f"Bearer {KEY}"},
+            )
+            for stream in (True, False)
+        )
+        with ThreadPoolExecutor(1) as pool, urllib.request.urlopen(streaming) as stream:
+            whole = pool.submit(urllib.request.urlopen, waiting)
+            while not num_open(address) > 2:
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            *_, last, nothing = stream.read().split(b"\n\n")
+            error = whole.exception(60)
+        assert nothing == b""
+        assert json.loads(last.removeprefix(b"data: "))["error"]["code"] == "shutting_down"
+        assert error.code == 503
+        assert json.load(error)["error"]["code"] == "shutting_down"
+        assert process.wait(60) == 0
+
+
+def test_a_port_in_use_is_one_line_before_the_models_load(tmp_path):
+    """The run does not even exist."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "trafo", "serve", str(tmp_path / "no-run"), "--port", port]
+        done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert port in line
+    assert "--port" in line

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +34,15 @@ def test_a_new_file_is_read_from_the_start(tmp_path):
     cursor = read_tail(path, "").cursor
     path.write_text('{"step": 1}\n')  # a resume dropped a step
     tail = read_tail(path, cursor)
+    assert tail.from_start
+    assert tail.records == [{"step": 1}]
+
+
+@pytest.mark.parametrize("place", ["²", "٣", "9" * 5000, "9" * 18, "-1", "x"])
+def test_a_cursor_that_is_none_reads_from_the_start(tmp_path, place):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1}\n')
+    tail = read_tail(path, f"{path.stat().st_ino}:{place}")
     assert tail.from_start
     assert tail.records == [{"step": 1}]
 
