@@ -110,6 +110,10 @@ def test_a_newer_checkpoint_is_noticed_in_every_room(visit):
     page.route("**/v1/models", lambda route: route.fulfill(json=cards))
     with page.expect_request("**/inside/layers"):
         expect(page.locator("#facts")).to_contain_text("step 8 ")
+    for each in cards["data"]:
+        each["created"] += 1  # another server, perhaps with another vocabulary
+    with page.expect_request("**/inside/vocabulary?*"):
+        pass
 
 
 def test_names_that_are_no_rooms(visit):

@@ -46,12 +46,10 @@ async function start() {
 
 async function loadModels() {
   try {
-    cards = (await get("/v1/models")).data;
+    take((await get("/v1/models")).data);
   } catch (error) {
     if (!cards.length) fill(main, el("p", { class: "problem", role: "alert" }, `The models could not be listed: ${error.message}.`));
-    return;
   }
-  enter();
 }
 
 /** A model that is followed while it trains may have a newer checkpoint by now. */
@@ -60,8 +58,13 @@ async function refreshModels() {
   refreshModels.isBusy = true;
   const { data } = await get("/v1/models").catch(() => ({ data: cards }));
   refreshModels.isBusy = false;
-  if (JSON.stringify(data) === JSON.stringify(cards)) return;
+  if (JSON.stringify(data) !== JSON.stringify(cards)) take(data);
+}
+
+function take(data) {
+  const isNew = data.some(({ id, created }) => !cards.some((card) => card.id === id && card.created === created));
   cards = data;
+  if (isNew) document.dispatchEvent(new CustomEvent("new-models")); // the server was started again
   enter();
 }
 

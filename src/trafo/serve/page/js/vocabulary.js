@@ -5,7 +5,7 @@ import { hash } from "./dom.js";
 
 const known = new Map();
 // A server that was started again may serve another model under the same name.
-document.addEventListener("server-back", () => known.clear());
+document.addEventListener("new-models", () => known.clear());
 
 /** The vocabulary of a model; a translation model has two sides. A signal ends the wait for it. */
 export function vocabularyOf(model, signal, side = "source") {
