@@ -45,11 +45,10 @@ async function start() {
 }
 
 async function loadModels() {
-  try {
-    take((await get("/v1/models")).data);
-  } catch (error) {
+  const data = await get("/v1/models").then((answer) => answer.data, (error) => {
     if (!cards.length) fill(main, el("p", { class: "problem", role: "alert" }, `The models could not be listed: ${error.message}.`));
-  }
+  });
+  if (data) take(data);
 }
 
 /** A model that is followed while it trains may have a newer checkpoint by now. */
