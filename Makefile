@@ -4,11 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c requirements.lock
 
-.PHONY: demo test test-all check format bench lock clean help
+.PHONY: demo test test-all test-matrix test-matrix-short check format bench lock clean help
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 demo: $(VENV)/.run  ## the main job on a built-in corpus
 	@$(BIN)/trafo demo --config configs/demo.yaml
@@ -27,6 +27,12 @@ test: $(VENV)/.dev  ## the test suite, in minutes
 test-all: $(VENV)/.dev  ## the slow tests too, and new random examples
 	@$(PYTEST) -m 'not cluster' --hypothesis-profile=random
 	@$(CLUSTER) -m cluster --hypothesis-profile=random
+
+test-matrix: $(VENV)/.dev  ## a built wheel on every Python, with locked, newest and oldest packages
+	@$(BIN)/python tests/matrix/run.py
+
+test-matrix-short: $(VENV)/.dev  ## the same on one other Python, with the newest packages
+	@$(BIN)/python tests/matrix/run.py --short
 
 check: $(VENV)/.dev  ## format, lint, types, layers
 	@echo "format  ruff format --check"; $(BIN)/ruff format --quiet --check . || { echo "run 'make format'"; exit 1; }
