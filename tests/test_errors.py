@@ -1,5 +1,9 @@
 """Every error says what, where and what to do, and is also the standard exception of its kind."""
 
+import re
+from typing import Literal
+
+import numpy as np
 import pytest
 
 from trafo import errors
@@ -74,3 +78,26 @@ def test_one_string_where_a_list_belongs_is_refused():
     for texts in (("ab", [["a", "b"]]), (["a", "b"], ["ab"]), (["a"], "a")):
         with pytest.raises(errors.InputError, match="must be a list"):
             corpus_score(Bleu(), *texts)
+
+
+@errors.check_types
+def scale(kind: Literal["up", "down"] | None, by: float, times: int | None = None, *, x: object):
+    """A function whose argument `x` may be anything."""
+    return kind, by, times, x
+
+
+def test_checked_types_are_those_that_python_takes_for_each_other():
+    assert scale.__name__ == "scale"
+    assert scale("up", 2, x=[]) == ("up", 2, None, [])
+    assert scale(None, by=np.float32(0.5), times=np.int64(3), x=None)[2] == 3
+    assert scale("down", True, True, x=scale)[1:3] == (True, True)
+    for arguments, words in [
+        ((2, "up"), "kind is 2; choose one of up, down, None"),
+        (("sideways", 1.0), "kind is 'sideways'; choose one of up, down, None"),
+        (("up", None), "by is None; it must be a number"),
+        (("up", 1, 2.5), "times is 2.5; it must be an integer or None"),
+    ]:
+        with pytest.raises(errors.ConfigError, match=f"^{re.escape(words)}$"):
+            scale(*arguments, x=1)
+    with pytest.raises(TypeError, match="missing 1 required"):
+        scale("up", 1)

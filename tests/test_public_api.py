@@ -1,16 +1,20 @@
 """The names that users import, and what importing them costs."""
 
+import inspect
 import re
 import subprocess
 import sys
+import typing
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, UnionType
 
 import pytest
 
 import trafo
 import trafo.tokenizer
+from trafo import nn
+from trafo.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
 
@@ -105,3 +109,57 @@ def test_what_the_docs_import_is_there(page: Path) -> None:
     for module, names in IMPORT.findall(page.read_text()):
         for name in names.split(","):
             assert hasattr(import_module(module), name.strip()), f"{module}.{name.strip()}"
+
+
+# What no parameter of such a type takes; a bool is an int, and an int a float, to Python too.
+WRONG: dict[object, list[object]] = {
+    int: ["swiglu", 2.5, [1], b"1"],
+    float: ["swiglu", [1.0], 1j],
+    bool: ["yes", 1, [True]],
+    str: [96, b"text", ["text"]],
+}
+
+
+def wrong_arguments() -> list[tuple[str, str, str, object]]:
+    """Part, name, parameter and a value of a wrong type, for all that the parts offer."""
+    found = []
+    for part in ("nn", "models", "optim", "tokenizer"):
+        package = getattr(trafo, part)
+        names = [name for name in package.__all__ if name not in ("Inputs", "TokenFile")]
+        for name in names:
+            public = getattr(package, name)
+            if not inspect.isfunction(public) and not isinstance(public, type):
+                continue
+            owner = public.__init__ if isinstance(public, type) else public
+            for parameter, hint in typing.get_type_hints(owner).items():
+                is_union = isinstance(hint, UnionType | type(typing.Optional[int]))  # noqa: UP045
+                parts = typing.get_args(hint) if is_union else (hint,)
+                kinds = [kind for kind in parts if kind is not type(None)]
+                if typing.get_origin(hint) is typing.Literal:
+                    values: list[object] = [96, "no such choice", None, ["pre"]]
+                elif len(kinds) == 1 and isinstance(kind := kinds[0], type) and kind in WRONG:
+                    values = WRONG[kind] if type(None) in parts else [*WRONG[kind], None]
+                else:
+                    continue
+                if parameter != "return":
+                    found += [(part, name, parameter, value) for value in values]
+    return found
+
+
+def test_arguments_of_a_wrong_type_are_refused_by_name() -> None:
+    wrong = wrong_arguments()
+    assert len({(part, name) for part, name, *_ in wrong}) > 40
+    for part, name, parameter, value in wrong:
+        # The others are missing: types are checked before anything is done.
+        with pytest.raises(ConfigError, match=f"^{parameter} is "):
+            getattr(getattr(trafo, part), name)(**{parameter: value})
+
+
+def test_swapped_arguments_are_refused() -> None:
+    assert nn.default_d_ff("swiglu", 96) == 256  # 8/3 x 96
+    with pytest.raises(ConfigError, match="kind is 96; choose one of swiglu, silu"):
+        nn.default_d_ff(96, "swiglu")
+    with pytest.raises(ConfigError, match="d_model is '96'; it must be an integer"):
+        nn.default_d_ff("swiglu", "96")
+    with pytest.raises(ConfigError, match=r"window is 2\.5; it must be an integer or None"):
+        nn.HeadsAttention(window=2.5)

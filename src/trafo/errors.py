@@ -4,7 +4,10 @@ One style for all: what is wrong, where, and what would be right. The command li
 message alone and exits with code 2; `--debug` adds the traceback.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class TrafoError(Exception):
@@ -84,6 +87,70 @@ def require_choice(choices: Collection[str], **settings: str) -> None:
     """Each setting, given by its name, is one of `choices`."""
     for name, value in settings.items():
         require(value in choices, f"{name} is {value!r}", f"choose one of {', '.join(choices)}")
+
+
+def check_types(function: Function) -> Function:
+    """Refuse numbers, strings and choices of another type than annotated, as swapped ones are.
+
+    `default_d_ff(96, "swiglu")` would multiply a string. Other annotations are left alone.
+    """
+    from functools import cache, wraps
+
+    parameters = cache(lambda: _parameters(function))  # at the first call: nobody waits for it
+
+    @wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        names, plain = parameters()
+        for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+            if name in plain:
+                types, choices, hint = plain[name]
+                fits = isinstance(value, types) or any(value == choice for choice in choices)
+                require(fits, f"{name} is {value!r:.40}", hint)
+        return function(*args, **kwargs)
+
+    return checked  # type: ignore[return-value]
+
+
+def check_public_types(names: dict[str, Any], public: Iterable[str]) -> None:
+    """Check the arguments of a package's public functions and of its own classes' constructors."""
+    for name in public:
+        value = names[name]
+        if isinstance(value, type):
+            value.__init__ = check_types(value.__init__)  # type: ignore[misc]
+        elif callable(value) and getattr(value, "__module__", "").startswith("trafo."):
+            names[name] = check_types(value)
+
+
+_Plain = dict[str, tuple[tuple[type, ...], tuple[object, ...], str]]
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[list[str], _Plain]:
+    """The names of all, and of those that take plain values their types, choices and a hint."""
+    from inspect import signature
+    from numbers import Integral, Real
+    from types import UnionType
+    from typing import Literal, Union, get_args, get_origin, get_type_hints
+
+    wider: dict[Any, tuple[type, str]] = {
+        int: (Integral, "an integer"),
+        float: (Real, "a number"),
+        bool: (bool, "True or False"),
+        str: (str, "a string"),
+        type(None): (type(None), "None"),
+    }
+    found: _Plain = {}
+    for name, annotation in get_type_hints(function).items():
+        is_union = get_origin(annotation) in (Union, UnionType)
+        parts = get_args(annotation) if is_union else (annotation,)
+        choices = tuple(c for p in parts if get_origin(p) is Literal for c in get_args(p))
+        plain = [p for p in parts if get_origin(p) is not Literal]
+        if name != "return" and all(p in wider for p in plain):
+            words = [wider[p][1] for p in plain]
+            hint = f"it must be {' or '.join(words)}"
+            if choices:
+                hint = f"choose one of {', '.join(map(str, (*choices, *words)))}"
+            found[name] = (tuple(wider[p][0] for p in plain), choices, hint)
+    return list(signature(function).parameters), found
 
 
 def require_path(path: object) -> None:

@@ -1,4 +1,4 @@
-"""`make test-matrix`: smoke.py from a built wheel, on every CPython and with three sets of versions.
+"""`make test-matrix`: smoke.py from a built wheel, on every CPython, with three sets of packages.
 
 For every CPython from 3.11 on, of pyenv and of the PATH: the versions of requirements.lock, the
 newest that the wheel's metadata allows, and the oldest of what it names. torch stays at the lock's
@@ -27,7 +27,7 @@ Version = tuple[int, ...]
 
 
 def environment() -> dict[str, str]:
-    """That of this process, without what would bring in the checkout; wheels are where pip has them."""
+    """That of this process, without what would bring in the checkout; uv looks where pip does."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     kept.pop("VIRTUAL_ENV", None)
     return {"UV_FIND_LINKS": os.environ.get("PIP_FIND_LINKS", ""), **kept}
@@ -52,7 +52,10 @@ def find_pythons() -> dict[Version, Path]:
 def install_flags(versions: str, folder: Path) -> list[str]:
     """What makes uv install one of the three sets."""
     if versions == "oldest":
-        return ["--resolution", "lowest-direct"]
+        # To uv, what a wheel requires is not direct; what a file lists is.
+        extras = [word for extra in EXTRAS.split(",") for word in ("--extra", extra)]
+        project = ["--requirement", str(ROOT / "pyproject.toml"), *extras]
+        return ["--resolution", "lowest-direct", *project]
     if versions == "newest":
         torch = next(line for line in LOCK.read_text().splitlines() if line.startswith("torch=="))
         (folder / "torch.txt").write_text(torch)

@@ -56,7 +56,7 @@ def _import_ray() -> Any:
         with own_warnings():
             import ray
     except ImportError as error:
-        raise missing_package("ray", "--on ray needs") from error
+        raise missing_package(error.name or "ray", "--on ray needs") from error
     return ray
 
 

@@ -1,5 +1,6 @@
 """Networks: ids in, logits out. Each takes its own config and knows nothing of text or files."""
 
+from trafo.errors import check_public_types
 from trafo.models.causal_lm import CausalLM, TransformerBlock
 from trafo.models.encoder_decoder import EncoderDecoder
 from trafo.models.encoder_decoder_config import EncoderDecoderConfig
@@ -42,3 +43,5 @@ __all__ = [
     "record_attention",
     "sentence_vectors",
 ]
+
+check_public_types(globals(), __all__)

@@ -6,6 +6,7 @@ activation, feed_forward, position, rotary_scaling, masks, dropout, kv_cache, cr
 for where attention came from: kernel_pooling, additive, recurrent.
 """
 
+from trafo.errors import check_public_types
 from trafo.nn.activation import ACTIVATIONS, gelu, gelu_tanh, relu, relu2, silu
 from trafo.nn.additive import AdditiveAttention
 from trafo.nn.attention import (
@@ -89,3 +90,5 @@ __all__ = [
     "truncated_normal_",
     "window_mask",
 ]
+
+check_public_types(globals(), __all__)

@@ -1,5 +1,6 @@
 """Logits -> loss -> update."""
 
+from trafo.errors import check_public_types
 from trafo.optim.adamw import AdamW
 from trafo.optim.clip import clip_gradients
 from trafo.optim.loss import cross_entropy
@@ -23,3 +24,5 @@ __all__ = [
     "warmup_cosine",
     "warmup_stable_decay",
 ]
+
+check_public_types(globals(), __all__)

@@ -70,7 +70,7 @@ class RemotePath:
         try:
             import fsspec
         except ImportError as error:
-            raise missing_package("fsspec", "URLs need", where=self.url) from error
+            raise missing_package(error.name or "fsspec", "URLs need", where=self.url) from error
         system, path = fsspec.core.url_to_fs(self.url)
         return system, str(path)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trafo.errors import InputError, require_lists
+from trafo.errors import InputError, check_types, require_lists
 from trafo.tokenizer.encoding.first import FirstEncoder, SpecialPolicy
 from trafo.tokenizer.formats.gpt2 import read_gpt2
 from trafo.tokenizer.formats.load import load_any, save_folder
@@ -49,6 +49,7 @@ class Tokenizer:
     of the command line do. All added tokens of a `tokenizer.json` count as special here.
     """
 
+    @check_types
     def __init__(
         self,
         vocab: Mapping[int, bytes],

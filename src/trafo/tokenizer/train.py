@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from trafo.errors import InputError, require_lists
+from trafo.errors import InputError, check_types, require_lists
 from trafo.runtime.memory import peak_memory
 from trafo.runtime.progress import progress
 from trafo.runtime.sizes import format_size
@@ -60,6 +60,7 @@ class Training:
     num_words: int
 
 
+@check_types
 def train_bpe(
     input_path: Paths | Inputs, vocab_size: int, special_tokens: Sequence[str] = (), **options: Any
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
@@ -71,6 +72,7 @@ def train_bpe(
     return spec.vocab, spec.merges
 
 
+@check_types
 def train_tokenizer(
     inputs: Paths | Inputs,
     vocab_size: int,

@@ -96,7 +96,7 @@ def _add_bits_axis(axes: Axes, records: Sequence[Record]) -> None:
         def to_loss(values: Any) -> Any:
             return values * (loss / bits)
 
-        right = axes.secondary_yaxis("right", (to_bits, to_loss))
+        right = axes.secondary_yaxis("right", functions=(to_bits, to_loss))
         right.set_ylabel("bits per byte")
 
 

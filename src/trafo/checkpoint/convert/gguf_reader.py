@@ -21,7 +21,7 @@ def gguf_package() -> ModuleType:
     try:
         import gguf
     except ImportError as error:
-        raise missing_package("gguf", "GGUF files need") from error
+        raise missing_package(error.name or "gguf", "GGUF files need") from error
     return gguf  # type: ignore[no-any-return]
 
 

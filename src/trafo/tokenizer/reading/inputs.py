@@ -15,7 +15,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
-from trafo.errors import InputError
+from trafo.errors import InputError, check_types
 from trafo.runtime.remote import RemotePath, located
 from trafo.tokenizer.reading.files import AnyPath, is_compressed, read_file
 from trafo.tokenizer.reading.records import Errors, read_jsonl, read_parquet
@@ -95,6 +95,7 @@ class Inputs:
         return ""
 
 
+@check_types
 def open_inputs(paths: Paths | Inputs, field: str = "text", errors: Errors = "strict") -> Inputs:
     """The files that paths name, in the order of `expand_paths`; `Inputs` stay as they are."""
     if isinstance(paths, Inputs):

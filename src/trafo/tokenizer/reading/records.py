@@ -122,7 +122,9 @@ def _open_parquet(path: AnyPath) -> Any:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise missing_package("pyarrow", "reading Parquet needs", where=str(path)) from error
+        raise missing_package(
+            error.name or "pyarrow", "reading Parquet needs", where=str(path)
+        ) from error
     try:
         source = path.open() if isinstance(path, RemotePath) else path
         return pyarrow.parquet.ParquetFile(source)

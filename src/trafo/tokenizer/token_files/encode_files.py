@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trafo.errors import InputError
+from trafo.errors import InputError, check_types
 from trafo.runtime.progress import progress
 from trafo.runtime.remote import RemotePath, located
 from trafo.runtime.workers import checked_workers, map_in_order
@@ -26,6 +26,7 @@ from trafo.tokenizer.tokenizer import SpecialPolicy, Tokenizer
 _CHUNK = 2 << 20
 
 
+@check_types
 def encode_files(
     tokenizer: Tokenizer,
     inputs: Paths | Inputs,
