@@ -13,7 +13,9 @@ from trafo.errors import ConfigError, InputError
 from trafo.generate import GenerationConfig, generate
 from trafo.generate.beam_config import BeamConfig
 from trafo.generate.translate import translate
+from trafo.runtime.sizes import parse_duration
 from trafo.train.config import TrainConfig
+from trafo.train.run import Run
 
 TEXT = "Once upon a time there was a little fox. The fox was red, and it was kind.\n" * 60
 SMALL = {"d_model": 16, "num_layers": 1, "num_heads": 2, "context_length": 16, "vocab_size": 280}
@@ -84,9 +86,28 @@ def test_attention_of_a_first_layer_by_the_formula(run):
 
 
 def test_a_run_is_prolonged(run):
+    other, before = Run(run.path), run.model.head_weight.clone()
+    assert torch.equal(other.model.head_weight, before)
     longer = run.resume(steps=6)
-    assert longer.state.step == 6
-    assert longer.path == run.path
+    assert (longer.state.step, longer.path) == (6, run.path)
+    assert run.state.step == run.metrics[-1]["step"] == 6
+    # Of this object, and of another that has kept the older model.
+    newest = trafo.load(run)[0].head_weight
+    assert not torch.equal(newest, before)
+    for one in (run, longer, other):
+        assert torch.equal(one.model.head_weight, newest)
+    assert run.model is run.model  # not loaded again without need
+
+
+def test_a_budget_is_more_time_from_now_on(run):
+    """Also the same as before, and twice: the run's own budget counts from its start."""
+    for _ in range(2):
+        before, steps = run.state.seconds, run.state.step
+        budget = run.resume(budget="1.5s").read_config().budget
+        assert parse_duration(budget) == pytest.approx(before + 1.5, abs=0.5)
+        assert run.state.step > steps
+    steps = run.state.step
+    assert run.resume().state.step == steps  # nothing more was asked for
 
 
 def test_a_notebook_shows_the_curve(run):

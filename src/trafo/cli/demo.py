@@ -157,7 +157,7 @@ def _next(run: Path, served: Path, text: Path, prompt: str) -> Iterator[str]:
         "generate text from your own prompt": command(
             "generate", run, "--prompt", prompt, "--temperature", "0.8"
         ),
-        "train for longer": command("resume", run, "--budget", "10m"),
+        "train for ten more minutes": command("resume", run, "--budget", "10m"),
         "see how text is split into tokens": command(
             "tokenizer", "report", run / "tokenizer", text, "--show", "600"
         ),

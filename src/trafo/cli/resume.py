@@ -18,9 +18,10 @@ __all__ = ["Options", "parse", "run"]
 class Options(TrainConfig):
     """Resume RUN from its newest checkpoint, to the same bits as if it had not been interrupted.
 
-    Flags change its settings: --steps 2000 or --budget 10m train for longer (both count from the
-    start of the run), --checkpoint.every and --watch flags apply from now on. Defaults are those of
-    the run: `trafo resume RUN --help` shows them.
+    Flags change its settings: --budget 10m trains for ten more minutes, --steps 2000 until there
+    are 2,000 steps from the start of the run. The learning rate then follows the schedule of all
+    the steps: it rises again, and ends with the run. --checkpoint.every and --watch flags apply
+    from now on. Defaults are those of the run: `trafo resume RUN --help` shows them.
     """
 
 
@@ -32,7 +33,10 @@ def parse(arguments: list[str], prog: str) -> tuple[Run, TrainConfig]:
         parse_flags(Options, ["--help"], default=default, prog=f"{prog} RUN")
     require(is_named, f"`{prog}` needs a run", f"for example: {prog} runs/latest")
     run = Run.open(arguments[0])
-    return run, run.read_config(arguments[1:], prog=f"{prog} RUN")
+    config = run.read_config(arguments[1:], prog=f"{prog} RUN")
+    if any(argument.partition("=")[0] == "--budget" for argument in arguments):
+        config = run.with_more_time(config)
+    return run, config
 
 
 def run(options: tuple[Run, TrainConfig]) -> int:

@@ -135,7 +135,8 @@ class TrainConfig:
     steps: int = 1000
     """training steps (updates); with a budget, as many as fit into it"""
     budget: str | None = None
-    """wall-clock budget such as 10m: the run ends on time, with its learning-rate schedule done"""
+    """wall-clock budget such as 10m, from the start of the run: it ends on time, with its
+    learning-rate schedule done"""
     batch_size: int = 16
     """batch size (sequences per update), over all processes and accumulation steps; for sentence
     pairs see translation.batch_tokens"""

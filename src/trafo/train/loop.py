@@ -266,8 +266,13 @@ class Trainer:
         _refuse_other_data(checkpoint.state.pop("data", None), self.training.task.fingerprint())
         self.training.restore(checkpoint.snapshot)
         state = TrainerState.from_json(checkpoint.state)
-        num_tokens = state.plan.evaluate_tokens
+        num_tokens, steps = state.plan.evaluate_tokens, state.plan.steps
         state.plan = state.plan.resumed(self.config, self.training.task, state.step, state.seconds)
+        if state.plan.steps != steps:
+            self.listener.note(
+                f"the learning rate follows the schedule of {state.plan.steps:,} steps from here, "
+                f"instead of {steps:,}"
+            )
         if state.plan.evaluate_tokens != num_tokens:
             state.best_loss, state.best_metric = math.inf, None
             self.listener.note("the validation set has changed: the best checkpoint is reset")

@@ -16,16 +16,15 @@ import dataclasses
 import math
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain, count
 from pathlib import Path
 from signal import Signals
-from typing import Any
+from typing import Any, TypeVar
 
 from trafo.checkpoint.bundle import Bundle, TranslatorBundle, load_bundle, load_translator
-from trafo.checkpoint.locate import CHECKPOINTS, RUN_CONFIG, TOKENIZER
+from trafo.checkpoint.locate import CHECKPOINTS, MANIFEST, RUN_CONFIG, TOKENIZER
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.checkpoint.store import CheckpointStore, read_state
 from trafo.config import fields_table, flatten, load, parse_flags, to_yaml, with_values
@@ -43,9 +42,12 @@ from trafo.runtime.atomic import (
 )
 from trafo.runtime.console import say
 from trafo.runtime.lock import LOCK
+from trafo.runtime.sizes import parse_duration
 from trafo.train.config import TrainConfig
 from trafo.train.metrics import Record, newest_validation, read_metrics
 from trafo.train.plan import Plan
+
+B = TypeVar("B", bound=Bundle | TranslatorBundle)
 
 RUNS = Path("runs")
 LATEST = "latest"
@@ -113,6 +115,7 @@ class Run:
         """the final state of training; None for a run that was only opened"""
         self.stopped_by = stopped_by
         """the signal that stopped it early; None if it completed its plan"""
+        self._loaded: tuple[list[tuple[str, int]], Any] | None = None
         self.config_file = self.path / RUN_CONFIG
         self.tokenizer_folder = self.path / TOKENIZER
         self.checkpoint_folder = self.path / CHECKPOINTS
@@ -168,23 +171,26 @@ class Run:
         step = "" if self.state is None else f", step {self.state.step:,}"
         return f"Run({str(self.path)!r}{step})"
 
-    @cached_property
-    def _bundle(self) -> Bundle:
-        return load_bundle(self.path)
-
-    @cached_property
-    def _translator(self) -> TranslatorBundle:
-        return load_translator(self.path)
+    def _load(self, load: Callable[[Path], B]) -> B:
+        """The newest checkpoint, kept until there is a newer one, whoever has trained it."""
+        store = CheckpointStore(self.checkpoint_folder)
+        newest = [store.path(step) for step in store.steps()[-1:]]
+        files = [path / MANIFEST for path in (*newest, store.average_path)]
+        written = [(str(file), file.stat().st_mtime_ns) for file in files if file.is_file()]
+        if self._loaded is None or self._loaded[0] != written:
+            self._loaded = written, load(self.path)
+        bundle: B = self._loaded[1]
+        return bundle
 
     @property
     def model(self) -> CausalLM:
         """The model of the newest checkpoint, ready to be used."""
-        return self._bundle.model
+        return self._load(load_bundle).model
 
     @property
     def tokenizer(self) -> ModelTokenizer:
         """Its tokenizer."""
-        return self._bundle.tokenizer
+        return self._load(load_bundle).tokenizer
 
     def generate(self, prompt: str, **settings: Any) -> str:
         """A completion of the prompt; settings are those of `trafo.generate.GenerationConfig`."""
@@ -201,16 +207,31 @@ class Run:
         """Translations of sentences; settings of `BeamConfig` replace the run's `decoding` ones."""
         from trafo.generate.translate import search_settings, translate
 
-        bundle = self._translator
+        bundle = self._load(load_translator)
         config = search_settings(bundle, **settings)
         found = translate(bundle.model, bundle.tokenizer, sentences, config)
         return [best[0].text for best in found]
 
     def resume(self, **settings: Any) -> Run:
-        """Resume from the newest checkpoint; train for longer with `steps=` or `budget=`."""
+        """Resume from the newest checkpoint; returns this run, with its new state.
+
+        `budget="5m"` trains for five more minutes, `steps=` to so many steps from the start.
+        """
         from trafo.train.start import resume
 
-        return resume(self.path, with_values(self.read_config(), settings, "run.resume"))
+        config = with_values(self.read_config(), settings, "run.resume")
+        if "budget" in settings:
+            config = self.with_more_time(config)
+        done = resume(self.path, config)
+        self.state, self.stopped_by = done.state, done.stopped_by
+        return self
+
+    def with_more_time(self, config: TrainConfig) -> TrainConfig:
+        """`config`, whose budget counts from now on, with one from the start of the run."""
+        if config.budget is None:
+            return config
+        seconds = self._saved_state().get("seconds", 0.0) + parse_duration(config.budget)
+        return dataclasses.replace(config, budget=f"{seconds:.1f}s")
 
     def plot(self) -> Picture:
         """The loss curve, which a notebook displays; also saved as the run's `loss.png`."""
@@ -271,12 +292,14 @@ class Run:
 
     def saved_settings(self) -> dict[str, Any]:
         """The settings that the newest checkpoint was made with, by dotted key; old ones: none."""
+        return flatten(self._saved_state().get("config", {}))
+
+    def _saved_state(self) -> dict[str, Any]:
         store = CheckpointStore(self.checkpoint_folder)
         try:
-            state = store.newest_read_by(read_state, report=lambda text: None)
+            return store.newest_read_by(read_state, report=lambda text: None)
         except InputError:  # there is none; who needs one says so
             return {}
-        return flatten(state.get("config", {}))
 
     def write_config(self, config: TrainConfig) -> None:
         """Replace the run's config."""

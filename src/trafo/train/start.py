@@ -139,7 +139,9 @@ def _resumed(
         trainer.training.task.save_tokenizer(folder)
         trainer.listener.note(f"{folder} was missing or damaged: restored")
     opening = f"resuming at step {state.step:,} of {state.plan.steps:,}"
-    if config.budget is not None:
+    if state.step >= state.plan.steps:
+        opening = f"complete at step {state.step:,}: give it more time (--budget) or --steps"
+    elif config.budget is not None:
         opening += "; the steps of a budget follow the clock, so bit-exactness does not hold"
     return trainer, opening
 
