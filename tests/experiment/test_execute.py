@@ -241,12 +241,12 @@ def test_from_python_the_same_in_a_line(base: dict[str, Any], tmp_path: Path) ->
 
     import trafo
 
-    asked = {"base": base, "sweep": {"model.d_model": [8, 16], "steps": [8, 12, 20]}}
+    asked = {"base": base, "sweep": {"model.d_model": [8, 16, 24], "steps": [8, 12, 20]}}
     asked |= {"scaling": {"factor": 2, "resamples": 10}}
     folder = tmp_path / "sizes"
     found = trafo.experiment(asked, base["text"], out=folder)
     table = pandas.DataFrame(found.records)
-    assert list(table["status"]) == ["finished"] * 7
+    assert list(table["status"]) == ["finished"] * 10
     assert table["arm"].iloc[-1] == "larger"
     flops = table["flops"]
     assert flops.iloc[-1] == pytest.approx(2 * flops[:-1].max(), rel=0.1)
@@ -258,7 +258,7 @@ def test_from_python_the_same_in_a_line(base: dict[str, Any], tmp_path: Path) ->
     again = trafo.experiment(asked, base["text"], out=folder)  # nothing is made twice
     assert again.records == found.records
     assert (folder / "results.csv").read_text() == before
-    assert len(trafo_runs(tmp_path)) == 7
+    assert len(trafo_runs(tmp_path)) == 10
 
 
 def trafo_runs(folder: Path) -> list[Path]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas
 import pytest
 from scipy import stats
@@ -16,7 +18,7 @@ from tests.experiment.conftest import MakeExperiment
 from trafo.experiment.plan import PlannedRun, plan_runs
 from trafo.experiment.report.content import verdicts
 from trafo.experiment.report.write import write_report
-from trafo.experiment.result import Result
+from trafo.experiment.result import Result, read_result
 from trafo.experiment.spec import Experiment
 from trafo.experiment.summary import edge_of_stability, records, summarize
 
@@ -116,6 +118,45 @@ def test_the_results_are_a_table_that_pandas_reads(
     assert float(rows["pre_lr0.01"]["loss"]) == pytest.approx(means["pre", 0.01])
     assert rows["post_lr1"]["diverged"] == "3"
     assert rows["post_lr1"]["loss"] == ""
+
+
+def test_a_best_point_says_what_is_as_good(make: MakeExperiment, tmp_path: Path) -> None:
+    """0.02 is better than 0.01 in two of three seeds, and than 0.1 in all."""
+    experiment = make(sweep={"optimizer.lr": [0.01, 0.02, 0.1]}, seeds=3)
+    runs = plan_runs(experiment, tmp_path)
+    losses = {0.01: [3.1, 3.0, 3.2], 0.02: [3.0, 3.05, 3.1], 0.1: [4.0, 4.05, 4.1]}
+    for run in runs:
+        fake(run, losses[run.point["optimizer.lr"]][run.seed])
+    best = next(line for line in verdicts(summarize(experiment, runs)) if "the best" in line)
+    assert "the best optimizer.lr is 0.02 (than 0.01, not by more than the noise)" in best
+
+
+@pytest.mark.parametrize(
+    ("ours", "is_claimed"),
+    [([100, 130, 95], False), ([150, 152, 148], True)],
+    ids=["noise", "more"],
+)
+def test_a_speed_has_an_interval_and_differs_only_beyond_it(
+    make: MakeExperiment, tmp_path: Path, ours: list[float], is_claimed: bool
+) -> None:
+    experiment = make(arms={"a": {}, "b": {"model.dropout": 0.1}}, seeds=3)
+    runs, theirs = plan_runs(experiment, tmp_path), [101.0, 99.0, 103.0]
+    for run in runs:
+        fake(run, 3.0)
+        result = read_result(run.folder)
+        assert result is not None
+        speed = (theirs if run.arm == "a" else ours)[run.seed]
+        dataclasses.replace(result, tokens_per_second=speed).save(run.folder)
+    write_report(summarize(experiment, runs), runs, tmp_path)
+    (line,) = (x for x in (tmp_path / "report.md").read_text().splitlines() if "within noise" in x
+               or "% (" in x)  # fmt: skip
+    low, high = stats.t.interval(0.95, 2, np.mean(ours), stats.sem(ours))
+    assert f"{np.mean(ours):,.0f} ± {(high - low) / 2:,.0f}" in line
+    ratios = np.array(ours) / theirs - 1
+    low, high = 100 * np.array(stats.t.interval(0.95, 2, ratios.mean(), stats.sem(ratios)))
+    assert f"({low:+.0f} to {high:+.0f} %)" in line
+    assert (f"| {100 * ratios.mean():+.0f} % (" in line) == is_claimed
+    assert ("within noise" in line) != is_claimed
 
 
 def test_one_seed_has_no_interval(make: MakeExperiment, tmp_path: Path) -> None:

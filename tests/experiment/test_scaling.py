@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import least_squares, minimize_scalar
 
+import trafo
 from trafo.errors import InputError
 from trafo.experiment.scaling import Law, Observation, bootstrap, fit, interval
 
@@ -69,6 +73,34 @@ def test_bootstrap_intervals_hold_the_truth_and_shrink_with_the_noise() -> None:
     assert widths[1] < widths[0]
 
 
-def test_too_few_runs_are_refused() -> None:
-    with pytest.raises(InputError, match="2 runs of 1 sizes and 2 lengths cannot be fitted"):
-        fit([(1e3, 1e5, 3.0), (1e3, 1e6, 2.0)])
+@pytest.mark.parametrize(
+    ("points", "count"),
+    [
+        ([(1e3, 1e5), (1e3, 1e6)], 2),
+        ([(1e3, 1e5), (2e3, 2e5), (3e3, 3e5)], 3),
+        ([(n, d) for n in (1e3, 2e3) for d in (1e5, 2e5, 4e5, 8e5)], 8),
+        # The third size and length never meet the others: their terms could be anything.
+        ([(1e3, 1e5), (1e3, 2e5), (2e3, 1e5), (2e3, 2e5), (3e3, 3e5)], 5),
+    ],
+)
+def test_a_law_that_does_not_follow_is_refused(points: list[Any], count: int) -> None:
+    """However many seeds there are."""
+    observations = [(n, d, CHINCHILLA.loss(n, d)) for n, d in points for _ in range(3)]
+    with pytest.raises(InputError, match=rf"not identifiable: {count} distinct .* 5 parameters"):
+        fit(observations)
+
+
+def test_the_fewest_points_that_determine_a_law() -> None:
+    points = [(n, d) for n in (1e4, 1e5, 1e6) for d in (1e5, 1e6, 1e7)]
+    law = fit([(n, d, CHINCHILLA.loss(n, d)) for n, d in points])
+    assert law.loss(3e5, 3e6) == pytest.approx(CHINCHILLA.loss(3e5, 3e6), rel=2e-3)
+    assert (law.a, law.b) == pytest.approx((CHINCHILLA.a, CHINCHILLA.b), abs=0.03)
+
+
+def test_a_grid_without_a_law_is_refused_before_it_is_trained(
+    base: dict[str, Any], tmp_path: Path
+) -> None:
+    asked = {"base": base, "sweep": {"steps": [8, 12, 20]}, "seeds": 3, "scaling": {"factor": 2}}
+    with pytest.raises(InputError, match=r"3 distinct points \(1 sizes, 3 lengths\) for 5 param"):
+        trafo.experiment(asked, base["text"], out=tmp_path / "sizes")
+    assert not (tmp_path / "sizes").exists()

@@ -20,7 +20,14 @@ from trafo.experiment.plan import (
 )
 from trafo.experiment.report.content import Block, Grid, Heading, Sentences
 from trafo.experiment.result import Result, read_result
-from trafo.experiment.scaling import Law, Observation, bootstrap, fit, interval
+from trafo.experiment.scaling import (
+    Law,
+    Observation,
+    bootstrap,
+    fit,
+    interval,
+    require_identifiable,
+)
 from trafo.experiment.spec import Scaling
 from trafo.train.config import TrainConfig
 
@@ -93,7 +100,8 @@ class Extrapolation:
         low, high = interval([law.loss(size, tokens) for law in self.laws])
         lines = [
             f"L(N, D) = {self.law.E:.3f} + {self.law.A:.4g} / N^{self.law.a:.3f} + "
-            f"{self.law.B:.4g} / D^{self.law.b:.3f}, fitted to {len(self.runs)} runs; "
+            f"{self.law.B:.4g} / D^{self.law.b:.3f}, fitted to {len(self.runs)} runs "
+            f"at {len({row[:2] for row in self.observations})} distinct points; "
             f"its error on them is {self._error():.4f} nats (root mean square).",
             f"Predicted for N = {size:,} and D = {tokens:,}, {self.scaling.factor:g} times the "
             f"FLOPs of the largest run: {predicted:.4f} ({low:.4f} to {high:.4f} by bootstrap).",
@@ -157,6 +165,16 @@ class Extrapolation:
             "measured."
         )
         return Picture("isoflop", caption, figure)
+
+
+def check_grid(runs: Sequence[PlannedRun]) -> None:
+    """Raise, before anything is trained, if no law can follow from these runs."""
+    require_identifiable(
+        [
+            (float(law_parameters(run.config)), run.config.steps * tokens_per_step(run.config))
+            for run in runs
+        ]
+    )
 
 
 def _flops(run: PlannedRun) -> int:

@@ -160,17 +160,21 @@ def draw_cost(summary: Summary, cells: Sequence[Cell]) -> Picture:
         if value is not None:
             half = value.half_width or 0.0
             panels[0].errorbar(value.mean, place, xerr=half, color=color, marker="o", capsize=3)
-    speeds = [cell.mean("tokens_per_second") or 0.0 for cell in cells]
-    panels[1].barh(places, speeds, color=colors, height=0.6)
-    memory = [(cell.mean("peak_memory") or 0.0) / _MB for cell in cells]
-    panels[2].barh(places, memory, color=colors, height=0.6)
+    for panel, field, unit in (
+        (panels[1], "tokens_per_second", 1),
+        (panels[2], "peak_memory", _MB),
+    ):
+        costs = [cell.cost(field) for cell in cells]
+        means = [0.0 if cost is None else cost.mean / unit for cost in costs]
+        halves = [0.0 if cost is None else (cost.half_width or 0.0) / unit for cost in costs]
+        panel.barh(places, means, xerr=halves, color=colors, height=0.6, capsize=3)
     titles = (f"held-out {METRICS[summary.metric]}", "tokens per second", "peak memory in MB")
     for axes, title in zip(panels, titles, strict=True):
         axes.set_xlabel(title)
         _plain(axes)
     panels[0].set_yticks(places, [cell.name for cell in cells])
     panels[0].invert_yaxis()
-    return Picture("cost", "Loss with its 95 % interval, beside speed and memory.", figure)
+    return Picture("cost", "Loss, speed and memory, with 95 % intervals.", figure)
 
 
 def _status(cell: Cell, seed: int) -> str | None:

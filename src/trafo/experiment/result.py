@@ -6,6 +6,7 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
 from trafo.errors import FormatError
@@ -36,7 +37,7 @@ class Result:
     seconds: float = 0.0
     """wall-clock time, validations and checkpoints included"""
     tokens_per_second: float | None = None
-    """of the bare training step"""
+    """of the bare training step, the median over the run"""
     peak_memory: int | None = None
     """peak memory in bytes, without that of the program before the run; None if stopped early"""
 
@@ -64,10 +65,11 @@ def measured(records: list[Record]) -> dict[str, Any]:
     """The fields of a result that are in the metrics of a run."""
     by_kind = {str(record.get("kind")): record for record in records}
     validation = by_kind.get("validation", {})
+    speeds = [r["tokens_per_second"] for r in records if r.get("tokens_per_second") is not None]
     return {
         "loss": validation.get("loss"),
         "bits_per_byte": validation.get("bits_per_byte"),
         "perplexity": validation.get("perplexity"),
-        "tokens_per_second": by_kind.get("train", {}).get("tokens_per_second"),
+        "tokens_per_second": median(speeds[1:] or speeds) if speeds else None,  # the first is cold
         "seconds": max((record.get("seconds", 0.0) for record in records), default=0.0),
     }

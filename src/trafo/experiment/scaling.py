@@ -25,7 +25,7 @@ Observation = tuple[float, float, float]
 
 _EXPONENTS = (0.02, 2.0)
 _GRID, _ROUNDS = 24, 6
-_FEWEST = 6  # observations
+_PARAMETERS, _FEWEST_VALUES = 5, 3
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,8 @@ class Law:
 
 def fit(observations: Sequence[Observation]) -> Law:
     """The law with the least squared error; E, A and B are not negative."""
-    table = np.array(observations, dtype=np.float64)
-    distinct = [len(set(column)) for column in table.T[:2]] if len(table) else [0, 0]
-    if len(table) < _FEWEST or min(distinct) < 2:
-        raise InputError(
-            f"{len(table)} runs of {distinct[0]} sizes and {distinct[1]} lengths cannot be fitted",
-            hint=f"give at least {_FEWEST} runs, of 2 sizes and 2 lengths",
-        )
-    sizes, tokens, losses = table.T
+    require_identifiable([row[:2] for row in observations])
+    sizes, tokens, losses = np.array(observations, dtype=np.float64).T
     # Around 1, where powers are well behaved.
     middle = np.exp(np.log(sizes).mean()), np.exp(np.log(tokens).mean())
     a, b, solution = _search(sizes / middle[0], tokens / middle[1], losses)
@@ -71,6 +65,30 @@ def fit(observations: Sequence[Observation]) -> Law:
         B=float(token_term * middle[1] ** b),
         b=float(b),
     )
+
+
+def require_identifiable(points: Sequence[tuple[float, float]]) -> None:
+    """Raise unless the sizes and lengths of runs determine all parameters of the law.
+
+    Runs that differ in their seed alone are one point. A and a follow from the differences between
+    three sizes, B and b from three lengths; what differs in both must be comparable.
+    """
+    if not _is_identifiable(points):
+        distinct = [len(set(column)) for column in zip(*points, strict=True)] or [0, 0]
+        raise InputError(
+            f"the scaling law is not identifiable: {len(set(points))} distinct points "
+            f"({distinct[0]} sizes, {distinct[1]} lengths) for {_PARAMETERS} parameters",
+            hint=f"train {_FEWEST_VALUES} or more sizes, each for {_FEWEST_VALUES} or more lengths",
+        )
+
+
+def _is_identifiable(points: Sequence[tuple[float, float]]) -> bool:
+    columns = [np.unique(column, return_inverse=True)[1] for column in np.array(points).T]
+    if not columns or min(len(set(column)) for column in columns) < _FEWEST_VALUES:
+        return False
+    # One number for each size and one for each length: how many of them the points determine.
+    design = np.hstack([np.eye(column.max() + 1)[column] for column in columns])
+    return bool(np.linalg.matrix_rank(design) >= _PARAMETERS)
 
 
 def _search(sizes: Numbers, tokens: Numbers, losses: Numbers) -> tuple[float, float, Numbers]:
@@ -124,8 +142,8 @@ def bootstrap(observations: Sequence[Observation], resamples: int) -> list[Law]:
         while len(laws) < resamples:
             rows = chance.integers(len(observations), size=len(observations))
             drawn = [observations[row] for row in rows]
-            if min(len({row[i] for row in drawn}) for i in (0, 1)) < 2:
-                continue  # no law follows from one size, or one length
+            if not _is_identifiable([row[:2] for row in drawn]):
+                continue
             laws.append(fit(drawn))
             bar.advance()
     return laws

@@ -11,7 +11,7 @@ from typing import Any
 
 from trafo.errors import TrafoError, require
 from trafo.experiment.execute import Executor, prepare_data, refuse_other_runs
-from trafo.experiment.extrapolate import Extrapolation, finished
+from trafo.experiment.extrapolate import Extrapolation, check_grid, finished
 from trafo.experiment.halving import make_with_halving
 from trafo.experiment.live import Watch
 from trafo.experiment.plan import PlannedRun, plan_runs
@@ -153,6 +153,8 @@ def run_experiment(
     None: one run per core, the cores divided among them, on this machine.
     """
     runs = plan_runs(experiment, folder)
+    if experiment.scaling is not None:
+        check_grid(runs)
     refuse_other_runs(runs)
     prepare_data(runs)
     with storage_errors(folder, "making the folder"):

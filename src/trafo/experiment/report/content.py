@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from trafo.experiment.pictures import (
@@ -12,7 +12,7 @@ from trafo.experiment.pictures import (
     draw_curves,
     draw_sweep,
 )
-from trafo.experiment.statistics import Estimate
+from trafo.experiment.statistics import Estimate, paired_difference
 from trafo.experiment.summary import METRICS, Cell, Summary, edge_of_stability
 from trafo.runtime.sizes import format_duration, format_size
 
@@ -70,8 +70,8 @@ def contents(summary: Summary) -> list[Block]:
     drawn = {CLOCKS[clock]: picture for clock, picture in curves.items() if picture is not None}
     if drawn:
         blocks += [Heading("Learning curves"), Choice(drawn)]
-    head = ("", "steps", "tokens", "time", "tokens/s", "peak memory")
-    costs = Grid(head, tuple(_cost(cell) for cell in cells))
+    head = ("", "steps", "tokens", "time", "tokens/s", "speed", "peak memory")
+    costs = Grid(head, tuple(_cost(summary, cell) for cell in cells))
     blocks += [Heading("Cost"), draw_cost(summary, cells), costs]
     return [*blocks, Heading("Method"), Sentences((*_methods(summary), _METHOD))]
 
@@ -116,6 +116,12 @@ def _verdict(summary: Summary, cell: Cell) -> str:
 def _best_and_edge(summary: Summary, cells: Sequence[Cell], key: str) -> str:
     best = summary.best(cells)
     text = f"the best {key} is {best.point[key]:g}"
+    ours = best.values(summary.metric)
+    # Of one seed there is no interval, and the report says so once.
+    behind = {c.point[key]: paired_difference(c.values(summary.metric), ours) for c in cells}
+    as_good = [f"{at:g}" for at, d in behind.items() if d and d.half_width and not d.excludes_zero]
+    if as_good:
+        text += f" (than {', '.join(as_good)}, not by more than the noise)"
     if best is cells[-1] or best is cells[0]:
         text += ", at the end of the range: widen it"
     stable, diverged = edge_of_stability(cells, key)
@@ -153,18 +159,31 @@ def _counts(cell: Cell) -> str:
     return ", ".join(f"{number} {status}" for status, number in counts.items() if number)
 
 
-def _cost(cell: Cell) -> tuple[str, ...]:
-    steps, tokens = cell.mean("step"), cell.mean("tokens")
-    seconds, speed = cell.mean("seconds"), cell.mean("tokens_per_second")
-    memory = cell.mean("peak_memory")
+def _cost(summary: Summary, cell: Cell) -> tuple[str, ...]:
+    def shown(field: str, as_text: Callable[[float], str]) -> str:
+        found = cell.cost(field)
+        if found is None:
+            return "-"
+        is_timed = field in ("seconds", "tokens_per_second") and found.half_width is not None
+        return as_text(found.mean) + (f" ± {as_text(found.half_width or 0)}" if is_timed else "")
+
     return (
         cell.name,
-        "-" if steps is None else f"{steps:,.0f}",
-        "-" if tokens is None else f"{tokens:,.0f}",
-        "-" if seconds is None else format_duration(seconds),
-        "-" if speed is None else f"{speed:,.0f}",
-        "-" if memory is None else format_size(memory),
+        shown("step", "{:,.0f}".format),
+        shown("tokens", "{:,.0f}".format),
+        shown("seconds", format_duration),
+        shown("tokens_per_second", "{:,.0f}".format),
+        "reference" if cell is summary.reference else _speed(summary.speed_difference(cell)),
+        shown("peak_memory", format_size),
     )
+
+
+def _speed(found: Estimate | None) -> str:
+    """`+12 % (+8 to +16)`; no number where the difference may be noise."""
+    if found is None or found.low is None or found.high is None:
+        return "-"
+    ends = f"({100 * found.low:+.0f} to {100 * found.high:+.0f} %)"
+    return f"{100 * found.mean:+.0f} % {ends}" if found.excludes_zero else f"within noise {ends}"
 
 
 def _methods(summary: Summary) -> Iterator[str]:
@@ -177,6 +196,10 @@ def _methods(summary: Summary) -> Iterator[str]:
     yield (
         "A run counts as diverged when its loss is not finite, or the mean of three logged losses "
         "is more than 1 nat above the first one; it is stopped there."
+    )
+    yield (
+        "The speed of a run is the median over its records. Runs that share a machine disturb each "
+        "other: a speed is called different only where the interval over seeds excludes zero."
     )
     if experiment.equal == "wall-clock":
         yield "Wall-clock is held equal, so the steps follow the clock, and what else runs matters."

@@ -143,12 +143,12 @@ def _cells(summary: Summary) -> Iterator[dict[str, Any]]:
             row[status] = len(cell.ended_at(status))
         named = {metric: cell.estimate(metric) for metric in ("loss", "bits_per_byte")}
         named["difference"] = summary.difference(cell)
+        named |= {cost: cell.cost(cost) for cost in ("seconds", "tokens_per_second", "peak_memory")}
+        named["speed_difference"] = summary.speed_difference(cell)
         for name, found in named.items():
             row[name] = None if found is None else found.mean
             row[f"{name}_low"] = None if found is None else found.low
             row[f"{name}_high"] = None if found is None else found.high
-        for name in ("seconds", "tokens_per_second", "peak_memory"):
-            row[name] = cell.mean(name)
         yield row
 
 
