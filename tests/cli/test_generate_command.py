@@ -4,6 +4,7 @@ import io
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from trafo.cli.generate import write
 from trafo.cli.main import main
 from trafo.evaluate.evaluation import evaluate_ids
 from trafo.evaluate.text_bytes import byte_lengths
-from trafo.generate import GenerationConfig, generate
+from trafo.generate import GenerationConfig, generate, generate_ids
 from trafo.models import TransformerLM
 from trafo.tokenizer import Tokenizer, encode_files
 
@@ -242,6 +243,35 @@ def test_a_chat_goes_on_from_what_both_have_written(trafo, folder, monkeypatch):
     assert out == f"{first.text}\n{second.text}\n{third.text}\n"
     assert "Ctrl-D" in err
     assert trafo("chat", "--num-samples", 2)[0] == 2
+
+
+def test_a_chat_template_makes_messages_of_what_is_typed(folder, tmp_path, monkeypatch, capfd):
+    model = tmp_path / "with template"
+    shutil.copytree(folder, model)
+    source = "{% for m in messages %}{{ m.role[0] }}{{ m.content }}{{ eos_token }}{% endfor %}a"
+    (model / "chat_template.jinja").write_text(source)
+    line = ["chat", str(model), "--max-new-tokens", "3", "--ignore-end", "--temperature", "0"]
+
+    def chat(*more):
+        stdin = io.TextIOWrapper(io.BytesIO(b"Hi\n<|endoftext|>"), encoding="utf-8")
+        monkeypatch.setattr(sys, "stdin", stdin)
+        return main([*line, *more]), *capfd.readouterr()
+
+    settings = {"max_new_tokens": 3, "temperature": 0.0, "ignore_end": True}
+    bundle = load_bundle(folder)
+    first = [*b"sx", 256, *b"uHi", 256, *b"a"]
+    (one,) = generate_ids(bundle.model, [first], GenerationConfig(**settings))
+    answer = bundle.tokenizer.decode(one.ids)
+    second = [*first, *answer.encode(), 256, *b"u<|endoftext|>", 256, *b"a"]
+    (two,) = generate_ids(bundle.model, [second], GenerationConfig(**settings))
+    code, out, err = chat("--system", "x")
+    assert (code, out) == (0, f"{answer}\n{bundle.tokenizer.decode(two.ids)}\n")
+    assert "the model answers" in err
+    plain = chat("--no-template")
+    assert "the model continues" in plain[2]
+    code, _, err = chat("--no-template", "--system", "x")
+    assert code == 2
+    assert "--system needs a chat template" in err
 
 
 @pytest.mark.parametrize("verb", ["generate", "eval", "chat"])

@@ -14,10 +14,10 @@ from starlette.testclient import TestClient
 
 from trafo.checkpoint.bundle import Bundle
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
+from trafo.generate.chat_template import ChatTemplate
 from trafo.generate.engine import Engine, EngineConfig, build_engine
 from trafo.models import EncoderDecoder, EncoderDecoderConfig, TransformerLM
 from trafo.serve.app import App
-from trafo.serve.chat_template import ChatTemplate
 from trafo.serve.config import ServeConfig
 from trafo.serve.models import LanguageModel, Models
 from trafo.serve.worker import Worker

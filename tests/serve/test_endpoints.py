@@ -13,9 +13,9 @@ import torch
 from tests.serve.contract import check_stream
 
 from trafo.generate import GenerationConfig, generate
+from trafo.generate.chat_template import ChatTemplate
 from trafo.generate.request import Request
 from trafo.models.sentence import pool
-from trafo.serve.chat_template import ChatTemplate
 
 HELLO = {"model": "tiny", "prompt": "Hello", "max_tokens": 12, "temperature": 0}
 
@@ -171,12 +171,20 @@ def test_special_tokens_of_strangers_stay_text(client, bundle):
 
 
 def test_a_template_has_specials_and_its_users_do_not(bundle):
-    from trafo.serve.protocol import Message
-
     source = "{% for m in messages %}{{ eos_token }}{{ m.role }}:{{ m.content }}{% endfor %}"
-    message = Message(role="user", content="x<|endoftext|>y")
+    message = {"role": "user", "content": "x<|endoftext|>y"}
     ids = ChatTemplate(source, ()).encode(bundle.tokenizer, [message])
     assert ids == [256, *b"user:x<|endoftext|>y"]
+
+
+def test_what_a_template_refuses_is_a_400(serve):
+    client = serve(template=ChatTemplate("{{ raise_exception('roles must\\nalternate') }}", ()))
+    body = {"messages": [{"role": "user", "content": "a"}]}
+    answer = client.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error["param"] == "messages"
+    assert error["message"].endswith("refuses these messages: roles must alternate")
 
 
 WRONG = [

@@ -31,7 +31,7 @@ spec.loader.exec_module(tiny)
 from trafo.generate.engine import EngineConfig, build_engine
 from trafo.serve import connections
 from trafo.serve.app import App
-from trafo.serve.chat_template import ChatTemplate
+from trafo.generate.chat_template import ChatTemplate
 from trafo.serve.config import ServeConfig
 from trafo.serve.models import LanguageModel, Models
 from trafo.serve.server import Server, bind_port

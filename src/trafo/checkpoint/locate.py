@@ -81,11 +81,14 @@ def _with_markers(folder: Path) -> ModelTokenizer:
 
 def _of_run(run: Path) -> ModelTokenizer:
     try:
-        return ModelTokenizer.of(load_any(run / TOKENIZER))
+        parts = load_any(run / TOKENIZER)
     except TrafoError as error:
         what = f"the run's tokenizer is missing or damaged: {error.what}"
         hint = f"`trafo resume {run}` restores it"
         raise InputError(what, where=str(run / TOKENIZER), hint=hint) from None
+    from trafo.checkpoint.convert.hugging_face_tokenizer import read_chat
+
+    return ModelTokenizer.of(parts, None, *read_chat(run))
 
 
 def _beside(path: Path) -> Path:

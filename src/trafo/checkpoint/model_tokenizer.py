@@ -37,13 +37,25 @@ class ModelTokenizer(Tokenizer):
     """A tokenizer with its model's begin and end tokens; `trafo.load` returns it."""
 
     markers: Markers
+    chat_template: str | None
+    """how a chat is written, in Jinja, if the model's files say so"""
+    chat_tokens: Mapping[str, str]
+    """what templates call `bos_token`, `eos_token` and so on"""
 
     @classmethod
-    def of(cls, parts: TokenizerSpec, markers: Markers | None = None) -> ModelTokenizer:
+    def of(
+        cls,
+        parts: TokenizerSpec,
+        markers: Markers | None = None,
+        chat_template: str | None = None,
+        chat_tokens: Mapping[str, str] | None = None,
+    ) -> ModelTokenizer:
         """From what a file holds."""
         tokenizer = cls.from_spec(parts)
         assert isinstance(tokenizer, cls)
         tokenizer.markers = markers or Markers.usual(parts.special_tokens)
+        tokenizer.chat_template = chat_template
+        tokenizer.chat_tokens = chat_tokens or {}
         return tokenizer
 
     def encode(self, text: str, special: SpecialPolicy = "allow") -> list[int]:

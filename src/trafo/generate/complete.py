@@ -84,13 +84,14 @@ def stream_text(
 def stream(
     model: CausalLM,
     tokenizer: Tokenizer,
-    prompts: Sequence[str],
+    prompts: Sequence[str | list[int]],
     config: GenerationConfig,
     threads: ThreadChooser | None = None,
 ) -> Iterator[Piece]:
     """Stream the pieces of all rows; row i * num_samples + j is sample j of prompt i.
 
-    `threads` chooses the number of CPU threads, by timing the steps.
+    A prompt may also be ids, such as those of a chat. `threads` chooses the number of CPU threads,
+    by timing the steps.
     """
     if tokenizer.vocab_size > vocab_size(model):
         raise InputError(
@@ -118,8 +119,12 @@ def generate_ids(
     return collect(pieces, len(prompts), config.num_samples)
 
 
-def encode_prompt(tokenizer: Tokenizer, prompt: str, config: GenerationConfig) -> list[int]:
+def encode_prompt(
+    tokenizer: Tokenizer, prompt: str | list[int], config: GenerationConfig
+) -> list[int]:
     """The ids of a prompt, after the begin token if there is one; an empty prompt needs one."""
+    if isinstance(prompt, list) and all(isinstance(i, int) for i in prompt):
+        return prompt
     if not isinstance(prompt, str):
         raise InputError(f"a prompt has type {type(prompt).__name__}", hint="it must be a string")
     ids = tokenizer.encode(prompt, "allow" if config.allow_special else "ignore")

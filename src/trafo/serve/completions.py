@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from secrets import randbits
@@ -27,7 +28,6 @@ from trafo.serve.service import (
     prompt_ids,
     prompts_of,
     read_body,
-    run_apart,
     service_of,
 )
 
@@ -79,10 +79,9 @@ async def chat_completions(http: HttpRequest) -> Response:
     number = (body.top_logprobs or 0) if body.logprobs else None
     config = replace(config, logprobs=number, stop=(*config.stop, *served.template.stop))
     tokenizer = served.bundle.tokenizer
-    ids = await run_apart(
-        sum(len(message.text) for message in body.messages),
-        lambda: served.template.encode(tokenizer, body.messages),
-    )
+    messages = [{"role": each.role, "content": each.text} for each in body.messages]
+    with refusing("messages"):  # a thread: a model's own template runs in another process
+        ids = await asyncio.to_thread(served.template.encode, tokenizer, messages)
     requests = [Request.of(fitting(service, served, ids, "messages"), config, tokenizer)]
     form = ChatFormat(served.name, tokenizer.vocab, bool(body.logprobs))
     return await _answer(http, body, served, requests, form)

@@ -18,12 +18,12 @@ from trafo.checkpoint.bundle import (
 )
 from trafo.checkpoint.locate import find_kind
 from trafo.errors import InputError
+from trafo.generate.chat_template import ChatTemplate
 from trafo.generate.decode import vocab_size
 from trafo.generate.engine import build_engine
 from trafo.models import CausalLM, EncoderDecoderConfig, RecurrentConfig
 from trafo.models.translator import Translator
 from trafo.runtime.short_thread import in_short_thread
-from trafo.serve.chat_template import ChatTemplate, read_template
 from trafo.serve.config import ServeConfig
 from trafo.serve.engine_thread import EngineThread
 from trafo.serve.errors import ApiError
@@ -172,7 +172,7 @@ def load_language_model(
     bundle = load_bundle(path.resolve())  # the link `latest` may point to another run later
     worker = Worker(build_engine(bundle.model, config.engine), config.max_queue, thread)
     dtype = "int8" if config.engine.weights == "int8" else _dtype(bundle.model)
-    return LanguageModel(name, path, bundle, worker, read_template(path), dtype)
+    return LanguageModel(name, path, bundle, worker, ChatTemplate.of(bundle.tokenizer), dtype)
 
 
 def _load(name: str, path: Path, config: ServeConfig, thread: EngineThread) -> Served:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trafo.serve.chat_template import ChatTemplate
+from trafo.generate.chat_template import ChatTemplate
 from trafo.serve.inside.runs import find_runs, read_tail
 from trafo.serve.models import LanguageModel, Models
 

@@ -20,10 +20,10 @@ from playwright.sync_api import expect
 from trafo.checkpoint.bundle import Bundle, TranslatorBundle
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.data.pair_tokenizer import PairTokenizer
+from trafo.generate.chat_template import ChatTemplate
 from trafo.generate.engine import Engine, EngineConfig, build_engine
 from trafo.models import EncoderDecoder, EncoderDecoderConfig, TransformerLM
 from trafo.serve.app import App
-from trafo.serve.chat_template import ChatTemplate
 from trafo.serve.config import ServeConfig
 from trafo.serve.models import LanguageModel, Models, TranslationModel
 from trafo.serve.worker import Worker

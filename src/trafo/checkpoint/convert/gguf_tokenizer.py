@@ -38,6 +38,8 @@ _NAMES_OF_ENDS = (
 _HARMONY = ({"<|return|>", "<|call|>"}, {"<|calls|>", "<|flush|>"})
 # llama.cpp loads no tokenizer without merges. "!!" is not a token then, and becomes "!" and "!".
 _NO_MERGES = "! !"
+# What chat templates call a token, and the key of its id.
+_NAMED = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 _WHOLE_WORDS = "trafo.tokenizer.whole_words"
 
 
@@ -82,12 +84,24 @@ def write_tokenizer(
     writer.add_token_merges(merges or [_NO_MERGES])
     writer.add_bool(_WHOLE_WORDS, tokenizer.spec.whole_words)
     writer.add_add_bos_token(markers.begin is not None)
-    first = tokenizer.special_tokens.get(END_OF_TEXT) if markers.begin is None else markers.begin
-    if first is not None:
-        writer.add_bos_token_id(first)
-    what = f"{len(markers.ends)} end tokens, of which a GGUF file holds {len(_ENDS)}"
-    require(len(markers.ends) <= len(_ENDS), what, "write another format")
-    for name, i in zip(_ENDS, sorted(markers.ends), strict=False):
+    named = {"bos": markers.begin, "eos": None}
+    if isinstance(tokenizer, ModelTokenizer):
+        for name in _NAMED:
+            token = tokenizer.chat_tokens.get(f"{name}_token", "")
+            named[name] = tokenizer.special_tokens.get(token, named.get(name))
+        if tokenizer.chat_template is not None:
+            writer.add_chat_template(tokenizer.chat_template)
+    if named["bos"] is None:
+        named["bos"] = tokenizer.special_tokens.get(END_OF_TEXT)
+    end = named.pop("eos")
+    for name, special_id in named.items():
+        if special_id is not None:
+            writer.add_uint32(f"tokenizer.ggml.{_NAMED[name]}_token_id", special_id)
+    usual = {tokenizer.special_tokens.get(name) for name in _NAMES_OF_ENDS.split()}
+    ends = sorted(markers.ends, key=lambda i: (i != end, i in usual, i))
+    what = f"{len(ends)} end tokens, of which a GGUF file holds {len(_ENDS)}"
+    require(usual.issuperset(ends[len(_ENDS) :]), what, "write another format")
+    for name, i in zip(_ENDS, ends, strict=False):
         writer.add_uint32(f"tokenizer.ggml.{name}_token_id", i)
 
 
@@ -107,7 +121,22 @@ def read_tokenizer(file: GGUF) -> ModelTokenizer:
         raise file.refusal(f"its tokenizer is {name}", "trafo reads byte-level BPE (gpt2)")
     try:
         parts, controls = _read_parts(file)
-        return ModelTokenizer.of(parts, _read_markers(file, parts, controls))
+        template = file.get("tokenizer.chat_template")
+        ids = {
+            f"{name}_token": file.get(f"tokenizer.ggml.{key}_token_id")
+            for name, key in _NAMED.items()
+        }
+        tokens = {
+            name: parts.vocab[i].decode(errors="replace")
+            for name, i in ids.items()
+            if isinstance(i, int) and i in parts.vocab
+        }
+        return ModelTokenizer.of(
+            parts,
+            _read_markers(file, parts, controls),
+            template if isinstance(template, str) else None,
+            tokens,
+        )
     except TrafoError as error:
         raise file.refusal(f"its tokenizer: {error.what}", error.hint) from None
     except KeyError as error:

@@ -11,6 +11,7 @@ from typing import Any
 
 from trafo.checkpoint.model_tokenizer import Markers, ModelTokenizer, markers_of
 from trafo.errors import FormatError
+from trafo.runtime.atomic import atomic_write
 from trafo.tokenizer.formats.huggingface import write_huggingface
 from trafo.tokenizer.formats.json_files import read_json, write_json
 from trafo.tokenizer.formats.load import load_any
@@ -21,6 +22,9 @@ from trafo.tokenizer.formats.spec import (
     with_special_tokens,
 )
 from trafo.tokenizer.tokenizer import Tokenizer
+
+CHAT_TEMPLATE = "chat_template.jinja"
+_NAMED = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
@@ -46,6 +50,11 @@ def write_markers(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
     adds = {"add_bos_token": markers.begin is not None}
     ids: dict[str, Any] = {} if first is None else {"bos_token_id": first}
     ids |= {"eos_token_id": ends[0] if len(ends) == 1 else ends} if ends else {}
+    if isinstance(tokenizer, ModelTokenizer):
+        about |= tokenizer.chat_tokens
+        if tokenizer.chat_template is not None:
+            with atomic_write(folder / CHAT_TEMPLATE, "wb") as file:
+                file.write(tokenizer.chat_template.encode())
     write_json(folder / "tokenizer_config.json", kind | about | adds, indent=2)
     write_json(folder / "generation_config.json", ids, indent=2)
     return ids
@@ -83,7 +92,25 @@ def read_tokenizer(folder: Path) -> ModelTokenizer:
     if (folder / "trafo.json").is_file() and about.get("add_bos_token") is True:
         begin = specials.get(_content(about.get("bos_token")))  # trafo's own folder has no template
     markers = Markers(begin, frozenset(ends) or usual.ends, frozenset(hidden | ends))
-    return ModelTokenizer.of(parts, markers)
+    return ModelTokenizer.of(parts, markers, *read_chat(folder))
+
+
+def read_chat(folder: Path) -> tuple[str | None, dict[str, str]]:
+    """The chat template, if there is one, and the tokens that it may name."""
+    about = _read(folder / "tokenizer_config.json")
+    named = (_read(folder / "special_tokens_map.json") | about).items()
+    tokens = {name: token for name, value in named if name in _NAMED if (token := _content(value))}
+    file = folder / CHAT_TEMPLATE
+    if file.is_file():
+        try:
+            return file.read_text(encoding="utf-8"), tokens
+        except UnicodeDecodeError:
+            raise FormatError("is not UTF-8", where=str(file)) from None
+    template = about.get("chat_template")
+    if isinstance(template, list):  # one for each purpose
+        by_name = {each.get("name"): each.get("template") for each in template}
+        template = by_name.get("default", next(iter(by_name.values()), None))
+    return template if isinstance(template, str) else None, tokens
 
 
 def _with_named_tokens(parts: TokenizerSpec, about: dict[str, Any], folder: Path) -> TokenizerSpec:
