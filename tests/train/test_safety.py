@@ -150,7 +150,7 @@ def test_no_observer_ends_a_run_on_a_full_disk(
         start.train(config)
     said = capsys.readouterr().err
     assert said.count("no space left on device while writing; training continues") == 1
-    assert said.count("over: no space left on device") == 1
+    assert said.count("resolved: no space left on device") == 1
     assert said.count("not saved at step") == said.count("saved again") == 1
     assert_same_run(straight.out, config.out)  # with all records: they were written later
     curves = [

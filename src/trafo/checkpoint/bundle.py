@@ -126,7 +126,7 @@ def describe_model(model: Module, config: ModelConfig) -> dict[str, Any]:
 
 def refuse_other_class(about: dict[str, Any], model: Module, path: Path) -> None:
     """Raise if another class than the model's has written a checkpoint; old ones do not say."""
-    written_by, ours = about.get("class", ""), _class_name(model)
+    written_by, ours = str(about.get("class", "")), _class_name(model)
     # Our own classes may move to another module from version to version.
     is_same = written_by == ours or (
         written_by.startswith("trafo.")

@@ -195,9 +195,12 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Only the state of the trainer, checked."""
+    """Only the state of the trainer, checked; in older versions without the `config`."""
     _check_files(path, _read_manifest(path), only=_STATE)
-    return _read_json(path / _STATE)
+    state = _read_json(path / _STATE)
+    if not isinstance(state.get("config", {}), dict):
+        raise FormatError("config: expected names and values", where=str(path / _STATE))
+    return state
 
 
 def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -288,7 +291,9 @@ def _read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, "pt") as file:
             model = parse_json(file.metadata()["model"])
     except (KeyError, TypeError, ValueError, SafetensorError):
-        raise FormatError("does not say which model it belongs to", where=str(path)) from None
+        model = None
+    if not isinstance(model, dict):
+        raise FormatError("does not say which model it belongs to", where=str(path))
     return tensors, model
 
 

@@ -190,7 +190,7 @@ class Reporter(Listener):
             if what := self._troubles.pop(observer, ""):
                 others = self._troubles.items()
                 self._troubles = {name: other for name, other in others if other != what}
-                say(f"over: {what}")
+                say(f"resolved: {what}")
 
 
 Listen = Callable[[Run, TrainConfig], Listener]

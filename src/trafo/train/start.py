@@ -111,7 +111,7 @@ def _asked_for(config: TrainConfig, run: Run, mine: Ranks) -> Iterator[None]:
 
 def _with_new_steps(config: TrainConfig, had: Mapping[str, Any]) -> TrainConfig:
     """Asking for steps, in a run that had a budget, replaces the budget."""
-    if config.steps != had["steps"] and config.budget == had["budget"]:
+    if config.steps != had.get("steps") and config.budget == had.get("budget"):
         return dataclasses.replace(config, budget=None)
     return config
 
