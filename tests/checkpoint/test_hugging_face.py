@@ -1,5 +1,6 @@
 """Weights both ways, held to `transformers` with random weights."""
 
+import itertools
 import json
 from copy import deepcopy
 from pathlib import Path
@@ -343,6 +344,27 @@ def test_other_families_both_ways(tmp_path, name):
     ids = torch.randint(101, (2, 40))
     with torch.no_grad():
         torch.testing.assert_close(again(ids).logits, theirs(ids).logits, atol=1e-5, rtol=1e-5)
+
+
+SWITCHES = itertools.product(
+    [{}, {"rope_scaling": "linear", "rope_factor": 2.5}, {"rope_scaling": "llama3"}],
+    [{}, {"qkv_bias": True}, {"qk_norm": True}],
+    [{"num_heads": 6}, {"num_heads": 6, "head_size": 12}, {"num_heads": 5, "head_size": 8}],
+    [{}, {"window": 7}],
+)
+
+
+@pytest.mark.parametrize("switches", list(SWITCHES))
+@torch.no_grad()
+def test_every_combination_of_switches_runs_in_transformers(tmp_path, switches):
+    shape = LM_SHAPE | {"num_layers": 1}
+    for switch in switches:
+        shape |= switch
+    ours = shake(TransformerLM(**shape, num_kv_heads=1)).eval()
+    save_hugging_face(ours, tmp_path / "out")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    ids = torch.randint(101, (1, 40))
+    torch.testing.assert_close(ours(ids), theirs(ids).logits, atol=1e-5, rtol=1e-5)
 
 
 def test_biases_on_the_output_are_refused_unless_they_are_zero(tmp_path):

@@ -72,7 +72,7 @@ COMBINATIONS = list(
     itertools.product(
         ROPES,
         [{}, {"qkv_bias": True}, {"qk_norm": True}, {"qkv_bias": True, "qk_norm": True}],
-        [None, 12, 6],
+        [{}, {"head_size": 12}, {"num_heads": 5, "head_size": 6, "num_kv_heads": 1}],
         [False, True],
         [4, 2, 1],
     )
@@ -86,9 +86,10 @@ def test_every_combination_of_switches_is_refused_or_runs_in_llama_cpp(tmp_path,
     torch.manual_seed(0)
     for rope, switches, head, tied, kv_heads in COMBINATIONS[::stride]:
         model = TransformerLM(
-            *(260, 32, 32, 2, 4, 48, 700.0),
-            **{"num_kv_heads": kv_heads, "tied_head": tied, "head_size": head, "norm_eps": 1e-2},
-            **{"rope_scaling": rope, **ROPES[rope], **switches},
+            **{"vocab_size": 260, "context_length": 32, "d_model": 32, "num_layers": 2, "d_ff": 48},
+            **{"num_heads": 4, "num_kv_heads": kv_heads, "tied_head": tied, "norm_eps": 1e-2}
+            | head
+            | {"rope_scaling": rope, "rope_theta": 700.0, **ROPES[rope], **switches},
         )
         shake(model)
         if "qk_norm" in switches and (rope == "llama3" or "qkv_bias" in switches):

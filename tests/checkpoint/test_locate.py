@@ -1,6 +1,7 @@
 """Whatever holds a model brings its tokenizer, and says which tokens begin and end a text."""
 
 import json
+import struct
 import subprocess
 import sys
 
@@ -276,11 +277,21 @@ def test_gguf_says_where_a_text_begins_and_ends(tmp_path):
     assert 7 not in found.vocab
 
 
-def test_a_llama2c_file_without_a_tokenizer_says_so(tmp_path):
-    export_model(TransformerLM(**SHAPE), tmp_path / "model.bin")
-    with pytest.raises(InputError, match=r"there is none beside it; put .* into model.bin.tokeni"):
-        load_bundle(tmp_path / "model.bin")
-    assert load_config(tmp_path / "model.bin").num_heads == 2
+@pytest.mark.parametrize(
+    ("vocab", "file"), [(32_000, "tokenizer.bin"), (-512, "tok512.bin"), (4096, "tok4096.bin")]
+)
+def test_a_llama2c_file_says_which_tokenizer_it_needs_before_its_weights_are_read(
+    tmp_path, vocab, file
+):
+    path = tmp_path / "stories.bin"
+    path.write_bytes(struct.pack("<7i", 288, 768, 6, 6, 6, vocab, 256))  # without its weights
+    message = rf"a tokenizer of {abs(vocab):,} tokens: llama2.c's {file}, or the folder stories.bin"
+    with pytest.raises(InputError, match=message):
+        load_bundle(path)
+    assert load_config(path).num_heads == 6
+    path.write_bytes(b"PK" + bytes(100))
+    with pytest.raises(FormatError, match=r"not a llama2.c model"):
+        load_bundle(path)
 
 
 def test_tokenizers_are_found_without_torch(tmp_path):

@@ -6,14 +6,17 @@ from statistics import stdev
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from trafo.data.pair_batches import EncodedPairs
+from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.errors import ConfigError, InputError
 from trafo.evaluate.evaluation import Evaluation, evaluate_ids, standard_error
 from trafo.evaluate.text_bytes import byte_lengths
+from trafo.evaluate.translation import evaluate_pairs
 from trafo.evaluate.windows import windows
-from trafo.models import TransformerLM
+from trafo.models import EncoderDecoder, EncoderDecoderConfig, TransformerLM
 from trafo.tokenizer import Tokenizer
 
 VOCAB = 30
@@ -173,3 +176,34 @@ def test_bits_per_byte_do_not_depend_on_the_cut_into_tokens():
     """A model that finds all bytes equally likely needs 8 bits, in tokens of one byte or of two."""
     assert Evaluation(100 * math.log(256), 100, 100).bits_per_byte == pytest.approx(8.0)
     assert Evaluation(50 * math.log(65536), 50, 100).bits_per_byte == pytest.approx(8.0)
+
+
+PAIR_VOCAB = {i: bytes([i]) for i in range(256)} | {256: b" t", 257: b"er"}
+PAIR_TOKENIZER = Tokenizer(PAIR_VOCAB, [(b" ", b"t"), (b"e", b"r")], ["<|endoftext|>"])
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)))
+@example(["größer", "the tester", "<|endoftext|>", "two words"])
+@settings(max_examples=20)
+@torch.no_grad()
+def test_bits_per_byte_of_translations_are_over_the_bytes_of_the_targets(texts):
+    """Sentence by sentence: nats / ln 2 / UTF-8 bytes; the end token counts, as 0 bytes."""
+    targets = [text.strip() for text in texts if text.strip()] or ["x"]
+    tokenizer = PairTokenizer(PAIR_TOKENIZER, PAIR_TOKENIZER)
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "num_encoder_layers": 1, "num_decoder_layers": 1, "num_heads": 2}
+    config = EncoderDecoderConfig(source_vocab_size=260, target_vocab_size=260, d_ff=16, **sizes)
+    model = EncoderDecoder(config).eval()
+    sources = tokenizer.encode_source(["eine Quelle"] * len(targets))
+    pairs = EncodedPairs(sources, tokenizer.encode_target(targets), 0)
+    done = evaluate_pairs(model, pairs, byte_lengths=byte_lengths(PAIR_TOKENIZER))
+    end, nats = tokenizer.end, 0.0
+    source = model.encode(torch.tensor([[*PAIR_TOKENIZER.encode(" eine Quelle"), end]]))
+    for target in targets:
+        ids = PAIR_TOKENIZER.encode(" " + target, special="ignore")
+        logits = model.decode(torch.tensor([[end, *ids]]), source)[0].double()
+        nats += torch.nn.functional.cross_entropy(
+            logits, torch.tensor([*ids, end]), reduction="sum"
+        ).item()
+    assert done.num_bytes == sum(len(target.encode()) for target in targets)
+    assert done.bits_per_byte == pytest.approx(nats / math.log(2) / done.num_bytes, rel=1e-4)

@@ -57,6 +57,9 @@ def export_model(
     what = f"a {type(model).__name__} is not one of trafo's models"
     require(is_builtin(model), what, "other programs would compute something else")
     to = to or format_of(path)
+    num_ids, known = model.head_weight.shape[0], tokenizer.vocab_size if tokenizer else 0
+    what = f"the tokenizer has {known:,} ids, the model {num_ids:,}"
+    require(known <= num_ids, what, "use the model's own tokenizer")
     if to == "hf":
         return save_hugging_face(model, path, getattr(torch, dtype), tokenizer=tokenizer)
     if to == "gguf":

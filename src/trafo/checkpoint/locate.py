@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Literal
 
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
-from trafo.errors import InputError, TrafoError
+from trafo.errors import FormatError, InputError, TrafoError
 from trafo.runtime.remote import fetched
 from trafo.tokenizer.formats.load import load_any
 
@@ -17,6 +18,9 @@ RUN_CONFIG = "config.yaml"
 MANIFEST = "manifest.json"
 TOKENIZER_SUFFIX = ".tokenizer"
 """what the tokenizer's folder beside a llama2.c file is called, after the file's own name"""
+
+LLAMA2C_HEADER = struct.Struct("<7i")
+_LATER_VERSIONS = b"24ka"  # their magic number at the start of a file, in the byte order on disk
 
 Kind = Literal["run", "checkpoint", "hugging-face", "gguf", "llama2c"]
 
@@ -92,11 +96,28 @@ def _of_run(run: Path) -> ModelTokenizer:
 
 
 def _beside(path: Path) -> Path:
+    vocab_size = abs(read_llama2c_header(path)[5])
     folder = path.with_name(path.name + TOKENIZER_SUFFIX)
     if not folder.exists():
+        theirs = "tokenizer.bin" if vocab_size == 32_000 else f"tok{vocab_size}.bin"
         raise InputError(
-            "a llama2.c file holds no tokenizer, and there is none beside it",
+            f"needs a tokenizer of {vocab_size:,} tokens: llama2.c's {theirs}, or the folder "
+            f"{folder.name} that `trafo export` writes",
             where=str(path),
-            hint=f"put a byte-level BPE tokenizer into {folder.name}; SentencePiece is not read",
+            hint=f"put the folder beside it (trafo does not read {theirs}, a SentencePiece file)",
         )
     return folder
+
+
+def read_llama2c_header(path: Path) -> tuple[int, ...]:
+    """dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size and seq_len of a llama2.c file."""
+    with path.open("rb") as file:
+        header = file.read(LLAMA2C_HEADER.size)
+    if header.startswith(_LATER_VERSIONS):
+        raise FormatError("a later llama2.c format", where=str(path), hint="export with version 0")
+    if len(header) < LLAMA2C_HEADER.size:
+        raise FormatError("too short for a llama2.c model", where=str(path))
+    sizes = LLAMA2C_HEADER.unpack(header)
+    if min(*sizes[:5], abs(sizes[5]), sizes[6]) < 1 or sizes[0] > 2**20:
+        raise FormatError("not a llama2.c model, its header makes no sense", where=str(path))
+    return sizes

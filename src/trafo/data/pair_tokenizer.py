@@ -23,6 +23,8 @@ from trafo.tokenizer import END_OF_TEXT, Tokenizer, train_tokenizer
 from trafo.tokenizer.formats.load import check_folder
 
 ABOUT = "pair.json"
+LEAD = " "
+"""encoded before each sentence; no part of its text"""
 _SOURCE, _TARGET = "source", "target"
 
 
@@ -134,7 +136,7 @@ class PairTokenizer:
 
 def prepared(sentence: str, *, lowercase: bool) -> str:
     """The text that is encoded for a sentence."""
-    return " " + (sentence.lower() if lowercase else sentence).strip()
+    return LEAD + (sentence.lower() if lowercase else sentence).strip()
 
 
 def end_id(tokenizer: Tokenizer) -> int:

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from trafo.data.pair_batches import EncodedPairs, PairBatch
+from trafo.data.pair_tokenizer import LEAD
 from trafo.evaluate.evaluation import Evaluation, standard_error
 from trafo.models.evaluating import evaluating
 from trafo.models.translator import Translator
@@ -35,7 +36,8 @@ def evaluate_pairs(
             for row in batch:
                 targets = pairs.target[row]
                 counts.append(len(targets))
-                num_bytes += 0 if byte_lengths is None else int(byte_lengths[targets].sum())
+                if byte_lengths is not None:
+                    num_bytes += int(byte_lengths[targets].sum()) - len(LEAD)
     return Evaluation(
         math.fsum(losses),
         sum(counts),

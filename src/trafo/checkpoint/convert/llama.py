@@ -139,6 +139,8 @@ def to_llama_config(config: TransformerLMConfig) -> dict[str, Any]:
 
 def _family_out(config: TransformerLMConfig) -> Family:
     family = family_of(config)
+    if config.d_model % config.num_heads:  # which transformers refuses in a LlamaConfig
+        return "mistral" if family == "llama" else family
     return "llama" if family == "qwen2" and config.window is None else family
 
 

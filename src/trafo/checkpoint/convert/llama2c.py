@@ -4,7 +4,6 @@ The numbers are dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size and s
 vocab_size says that the head is not tied. Rotary pairs are neighbours, as ours are.
 """
 
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,11 @@ from trafo.checkpoint.convert.hugging_face_tokenizer import write_markers
 from trafo.checkpoint.convert.llama import family_of
 from trafo.checkpoint.convert.parity import Parity, save_checked
 from trafo.checkpoint.convert.weights import fill
-from trafo.checkpoint.locate import TOKENIZER_SUFFIX
+from trafo.checkpoint.locate import LLAMA2C_HEADER, TOKENIZER_SUFFIX, read_llama2c_header
 from trafo.errors import ConfigError, FormatError, require
 from trafo.models import CausalLM, TransformerLM, TransformerLMConfig
 from trafo.nn.rotary import angles
 from trafo.tokenizer.tokenizer import Tokenizer
-
-_HEADER = struct.Struct("<7i")
-_LATER_VERSIONS = b"24ka"  # their magic number at the start of a file, in the byte order on disk
 
 
 def save_llama2c(
@@ -62,13 +58,18 @@ def load_llama2c(path: str | Path) -> CausalLM:
 
 def read_llama2c_config(path: Path) -> TransformerLMConfig:
     """The sizes in the first 28 bytes."""
-    with path.open("rb") as file:
-        header = file.read(_HEADER.size)
-    if header.startswith(_LATER_VERSIONS):
-        raise FormatError("a later llama2.c format", where=str(path), hint="export with version 0")
-    if len(header) < _HEADER.size:
-        raise FormatError("too short for a llama2.c model", where=str(path))
-    return _config(header, path)
+    d_model, d_ff, layers, heads, kv_heads, vocab, context = read_llama2c_header(path)
+    return TransformerLMConfig(
+        vocab_size=abs(vocab),
+        context_length=context,
+        d_model=d_model,
+        num_layers=layers,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        d_ff=d_ff,
+        norm_eps=1e-5,
+        tied_head=vocab > 0,
+    )
 
 
 def _require_llama2c_shape(config: TransformerLMConfig) -> None:
@@ -82,7 +83,7 @@ def _require_llama2c_shape(config: TransformerLMConfig) -> None:
 
 
 def _header(config: TransformerLMConfig) -> bytes:
-    return _HEADER.pack(
+    return LLAMA2C_HEADER.pack(
         config.d_model,
         config.feed_forward_size,
         config.num_layers,
@@ -104,23 +105,6 @@ def _numbers_in_order(model: TransformerLM) -> Iterator[np.ndarray[Any, Any]]:
                 yield state[name.replace("{i}", str(i))].numpy().astype("<f4")
         else:
             yield state[name].numpy().astype("<f4")
-
-
-def _config(header: bytes, path: Path) -> TransformerLMConfig:
-    d_model, d_ff, layers, heads, kv_heads, vocab, context = _HEADER.unpack(header)
-    if min(d_model, d_ff, layers, heads, kv_heads, abs(vocab), context) < 1 or d_model > 2**20:
-        raise FormatError("not a llama2.c model, its header makes no sense", where=str(path))
-    return TransformerLMConfig(
-        vocab_size=abs(vocab),
-        context_length=context,
-        d_model=d_model,
-        num_layers=layers,
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        d_ff=d_ff,
-        norm_eps=1e-5,
-        tied_head=vocab > 0,
-    )
 
 
 def _shapes(config: TransformerLMConfig) -> list[tuple[str, tuple[int, ...]]]:
@@ -147,12 +131,12 @@ def _shapes(config: TransformerLMConfig) -> list[tuple[str, tuple[int, ...]]]:
 
 def _read_state(path: Path, config: TransformerLMConfig) -> dict[str, Tensor]:
     shapes = _shapes(config)
-    expected = _HEADER.size + 4 * sum(int(np.prod(shape)) for _, shape in shapes)
+    expected = LLAMA2C_HEADER.size + 4 * sum(int(np.prod(shape)) for _, shape in shapes)
     if path.stat().st_size != expected:
         raise FormatError(
             f"{path.stat().st_size:,} bytes, its header asks for {expected:,}", where=str(path)
         )
-    numbers = torch.from_numpy(np.fromfile(path, dtype="<f4", offset=_HEADER.size))
+    numbers = torch.from_numpy(np.fromfile(path, dtype="<f4", offset=LLAMA2C_HEADER.size))
     state: dict[str, Tensor] = {}
     for name, shape in shapes:
         size = int(np.prod(shape))
