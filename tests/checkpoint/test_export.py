@@ -69,7 +69,6 @@ def test_transformers_cuts_words_as_we_do_whatever_the_model(tmp_path, tokenizer
     torch.testing.assert_close(model(ids), again(ids).logits, atol=1e-4, rtol=1e-4)
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("name", ["folder", "model.gguf", "model.bin"])
 def test_a_tokenizer_with_more_ids_than_the_model_is_refused(tmp_path, tokenizer, name):
     model = TransformerLM(200, 32, 32, 1, 4, 48)
@@ -78,6 +77,7 @@ def test_a_tokenizer_with_more_ids_than_the_model_is_refused(tmp_path, tokenizer
     assert not list(tmp_path.iterdir())
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_default_model_as_gguf(tmp_path, default_model, tokenizer, ids, dtype):
     """The package's own reader finds the weights; ours gives the logits."""

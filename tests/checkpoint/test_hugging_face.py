@@ -252,9 +252,11 @@ SLIDING = ["sliding_attention"] * 3
         ({"vocab_size": 2**40}, "does not fit|sizes in the config"),
         ({"vocab_size": 2**60}, r"vocab_size is \d+; it must be at most 2\^40"),
         ({"max_position_embeddings": 2**39}, "a context of .* tokens; at most 2,097,152"),
-        # Outside of tests, where types are not checked, "it must be a whole number" is said.
-        ({"vocab_size": "many"}, "does not describe a model"),
-        ({"model_type": "mistral", "sliding_window": 7.5}, "does not describe a model"),
+        ({"vocab_size": "many"}, "vocab_size is 'many'; it must be an integer"),
+        (
+            {"model_type": "mistral", "sliding_window": 7.5},
+            r"window is 7\.5; it must be an integer",
+        ),
         (
             {"model_type": "mistral", "sliding_window": 7, "layer_types": ["chunked"] * 3},
             r"layers of the type \['chunked'\]",
