@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from starlette.testclient import TestClient
 from tests.serve.contract import check_stream
 
@@ -247,6 +248,24 @@ def test_headers_are_bounded(client):
 
 
 # Values
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (protocol.CompletionBody, {"prompt": [None] * 1000}),
+        (protocol.CompletionBody, {"prompt": ["a"] * 1000 + [1] * 1000}),
+        (protocol.ChatBody, {"messages": [{"role": "x"}] * 1000}),
+        (protocol.TranslationBody, {"input": [1] * 1000}),
+        (inside.IdsBody, {"ids": ["x"] * 1000}),
+    ],
+)
+def test_a_wrong_list_is_refused_for_its_first_mistake(kind, body):
+    """100,000 mistakes, each described, would take seconds on the event loop."""
+    with pytest.raises(ValidationError) as refused:
+        kind.model_validate_json(json.dumps(body))
+    assert refused.value.error_count() <= 4
+
 
 WRONG = [
     ("/v1/completions", {"prompt": "a", "logit_bias": {"9" * 5000: 1}}, "logit_bias"),

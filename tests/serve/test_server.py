@@ -221,6 +221,18 @@ def test_a_long_header_is_refused(address):
     assert json.loads(content)["error"]["code"] == "header_too_large"
 
 
+def test_a_body_is_no_header(address):
+    """However it is cut into packets."""
+    body = json.dumps({"prompt": "x" * 400_000}).encode()
+    head = f"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
+    with connect(address) as sender:
+        sender.sendall(f"{head}Content-Length: {len(body)}\r\n".encode())
+        for part in (b"\r\n", body[:150_000], body[150_000:]):
+            time.sleep(0.05)
+            sender.sendall(part)
+        assert sender.recv(12) == b"HTTP/1.1 200"
+
+
 def test_what_is_no_http_gets_json(address):
     with connect(address) as wrong:
         wrong.sendall(b"hello\r\n\r\n")

@@ -38,9 +38,9 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     def data_received(self, data: bytes) -> None:
         """Part of a header or a body."""
         before = self.cycle
+        was_body = before is not None and before.more_body
         super().data_received(data)
-        is_body = self.cycle is not None and self.cycle.more_body
-        if self.cycle is not before or is_body:  # a header was complete
+        if self.cycle is not before or was_body:  # a header was complete
             self._num_header_bytes = 0
         else:
             self._num_header_bytes += len(data)

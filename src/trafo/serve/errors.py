@@ -111,7 +111,7 @@ def refusing(param: str) -> Iterator[None]:
 
 def from_validation(error: ValidationError) -> ApiError:
     """The first error in a body, by the name of its field."""
-    first = error.errors()[0]
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     if first["type"] == "json_invalid":
         return ApiError(400, "the body is not JSON", code="invalid_json")
     name = ".".join(str(part) for part in first["loc"] if not _is_branch(part)) or None

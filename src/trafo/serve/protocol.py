@@ -7,16 +7,19 @@ is null counts as left out. Fields of OpenAI's that are not supported may say wh
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from trafo.generate.beam_config import MAX_LENGTH_PENALTY
 
-Ids = list[int]
+_Item = TypeVar("_Item")
+# One error is enough: a list of 100,000 wrong items would be refused for seconds.
+List = Annotated[list[_Item], Field(fail_fast=True)]
+Ids = List[int]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Penalty = Annotated[Number, Field(ge=-2, le=2)]
-TextsOrIds = str | Ids | list[str] | list[Ids]
+TextsOrIds = str | Ids | List[str] | List[Ids]
 
 
 def parse_count(text: str) -> int | None:
@@ -100,7 +103,7 @@ class Message(Strict):
     """One message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart] | None = None
+    content: str | List[TextPart] | None = None
     name: str | None = None
     """of the writer; not shown to the model"""
 
@@ -127,7 +130,7 @@ class TextFormat(Strict):
 class ChatBody(Sampling):
     """`POST /v1/chat/completions`."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     max_completion_tokens: Annotated[int, Field(ge=0)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=100)] | None = None
@@ -146,7 +149,7 @@ class EmbeddingBody(Body):
 class TranslationBody(Body):
     """`POST /v1/translations`: beam search with an encoder-decoder; by default as the run says."""
 
-    input: str | list[str]
+    input: str | List[str]
     beam: Annotated[int, Field(ge=1, le=64)] | None = None
     n_best: Annotated[int, Field(ge=1, le=64)] | None = None
     length_penalty: Annotated[Number, Field(ge=0, le=MAX_LENGTH_PENALTY)] | None = None
