@@ -189,7 +189,7 @@ def test_the_compiled_decoder_finds_what_the_model_finds(settings, beam):
     batch = make_batch(model, sources, beam, most_tokens=6, end=END)
     made = [CachedDecoder(model, batch), decoders(model)(batch)]
     assert not isinstance(made[1], CachedDecoder)
-    for never_read in (made[1]._memory.target_keys, made[1]._memory.target_values):
+    for never_read in (made[1]._cache.keys, made[1]._cache.values):
         never_read[:] = math.nan
     rng = np.random.default_rng(0)
     sentences, alive = 3, 1
@@ -228,14 +228,13 @@ def test_hypotheses_that_cannot_have_a_place_are_not_computed():
     decoder = decoders(model)(batch)
     decoder.best(np.array([[END]]), np.zeros((1, 1)), 4)
     decoder.follow(np.zeros(2, np.int64))
-    keys = decoder._memory.target_keys.swapaxes(1, 2)
-    keys[:, 1, 1] = 7
+    keys = decoder._cache.keys
+    keys[:, 2:] = 7  # blocks of a token, two at each step
     found = decoder.best(np.array([[1, 2]]), np.array([[0.0, -100.0]]), 4)
     assert (found.parents[0, :2] == 0).all()
-    assert (keys[:, 1, 1] == 7).all()
-    keys[:, 1, 2] = 7
+    assert (keys[:, 3] == 7).all()
     decoder.best(np.array([[1, 2]]), np.array([[0.0, -0.001]]), 4)
-    assert not (keys[:, 1, 2] == 7).all()
+    assert not (keys[:, 5] == 7).all()
 
 
 def test_a_padding_token_that_is_most_probable_is_not_chosen():

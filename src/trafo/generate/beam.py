@@ -17,8 +17,9 @@ from jaxtyping import Bool, Float64, Int64
 
 from trafo.generate.beam_config import BeamConfig, Hypothesis
 from trafo.generate.beam_decoder import BeamDecoder, CachedDecoder, SourceBatch, make_batch
-from trafo.generate.packed_beam.decoder import PackedDecoder, can_pack
-from trafo.generate.packed_beam.weights import pack_decoder
+from trafo.generate.engine.build import supports_kernels
+from trafo.generate.packed.decoder import PackedDecoder
+from trafo.generate.packed.pack import pack_decoder
 from trafo.models import EncoderDecoder
 from trafo.models.translator import Translator
 from trafo.runtime.workers import map_in_order
@@ -101,7 +102,7 @@ def decoders(model: Translator) -> Callable[[SourceBatch], BeamDecoder]:
 
 def is_compiled(model: Translator) -> TypeGuard[EncoderDecoder]:
     """Whether the compiled decoder supports this model; then batches are searched side by side."""
-    return isinstance(model, EncoderDecoder) and can_pack(model)
+    return isinstance(model, EncoderDecoder) and supports_kernels(model)
 
 
 def _batches(sources: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:

@@ -1,6 +1,6 @@
 """What goes between beam search and a decoder, and the decoder that is the model itself.
 
-The compiled decoder is in `packed_beam/`.
+The compiled decoder is in `packed/decoder.py`.
 """
 
 from __future__ import annotations

@@ -5,19 +5,22 @@ for piece in stream_text(model, tokenizer, "Once upon a time"): ...
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 
 from trafo.checkpoint.model_tokenizer import markers_of
 from trafo.errors import ConfigError, InputError, require_lists
-from trafo.generate.batch import decode_batch
-from trafo.generate.config import GenerationConfig
-from trafo.generate.decode import vocab_size
-from trafo.generate.request import FinishReason, Piece, Request
+from trafo.generate.config import EngineConfig, GenerationConfig
+from trafo.generate.engine import Engine
+from trafo.generate.engine.build import make_step
+from trafo.generate.request import FinishReason, Piece, Request, vocab_size
 from trafo.generate.sampling import Token
 from trafo.models import CausalLM
 from trafo.models.evaluating import evaluating
 from trafo.runtime.threads import ThreadChooser
 from trafo.tokenizer import END_OF_TEXT, Tokenizer
+
+_CHUNK_TOKENS = 512  # larger than in the service: no client waits for its next token
 
 
 @dataclass
@@ -145,6 +148,28 @@ def encode_prompt(
 def _pieces(
     model: CausalLM, requests: Sequence[Request], threads: ThreadChooser | None = None
 ) -> Iterator[Piece]:
+    """What each step adds to each row, until all are done. The requests have the same config.
+
+    Compiled kernels copy the weights: they do not see later updates of a training run.
+    """
+    if not requests:
+        return
+    num_samples = requests[0].config.num_samples
+    config = EngineConfig(
+        kernel=requests[0].config.kernel,
+        chunk_tokens=_CHUNK_TOKENS,
+        max_running=min(len(requests) * num_samples, EngineConfig.max_running),
+    )
+    timed = nullcontext if threads is None else threads.timed
     with evaluating(model):
-        for pieces in decode_batch(model, requests, threads):
-            yield from pieces
+        engine = Engine(model, config, make_step(model, config))
+        for request in requests:
+            engine.add(request)
+        first_rows = {request: i * num_samples for i, request in enumerate(requests)}
+        while engine.has_work:
+            with timed(engine.num_running + engine.num_waiting):
+                done = engine.step()
+            for request, piece in done:
+                if isinstance(piece, Exception):
+                    raise piece
+                yield replace(piece, row=first_rows[request] + piece.row)

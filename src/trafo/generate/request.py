@@ -15,6 +15,7 @@ from trafo.errors import InputError
 from trafo.generate.config import GenerationConfig
 from trafo.generate.sampling import Token
 from trafo.generate.text_stream import TextStream
+from trafo.models import CausalLM
 from trafo.tokenizer import Tokenizer
 
 FinishReason = Literal["stop", "length", "end"]
@@ -69,6 +70,24 @@ def _end_ids(tokenizer: Tokenizer, config: GenerationConfig) -> frozenset[int]:
             hint=f"its special tokens: {known}",
         )
     return frozenset([tokenizer.special_tokens[config.end_token]])
+
+
+def vocab_size(model: CausalLM) -> int:
+    """Vocabulary size of the model: rows of its output head."""
+    return model.head_weight.shape[0]
+
+
+def check_prompt(model: CausalLM, ids: Sequence[int]) -> None:
+    """Refuse a prompt without ids, or with ids that the model does not know."""
+    if not ids:
+        raise InputError("a prompt has no ids", hint="begin with the id of <|endoftext|>")
+    size = vocab_size(model)
+    strange = next((i for i in ids if not 0 <= i < size), None)
+    if strange is not None:
+        raise InputError(
+            f"a prompt has the id {strange}, the model knows ids from 0 to {size - 1:,}",
+            hint="encode it with the model's own tokenizer",
+        )
 
 
 def next_piece(

@@ -12,8 +12,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from trafo.generate.config import GenerationConfig
-from trafo.generate.decode import vocab_size
-from trafo.generate.request import Request
+from trafo.generate.request import Request, vocab_size
 from trafo.generate.sampling import Token, with_logprobs
 from trafo.models import CausalLM
 from trafo.models.evaluating import evaluating

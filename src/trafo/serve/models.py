@@ -19,8 +19,8 @@ from trafo.checkpoint.bundle import (
 from trafo.checkpoint.locate import find_kind
 from trafo.errors import InputError
 from trafo.generate.chat_template import ChatTemplate
-from trafo.generate.decode import vocab_size
 from trafo.generate.engine import build_engine
+from trafo.generate.request import vocab_size
 from trafo.models import CausalLM, EncoderDecoderConfig, RecurrentConfig
 from trafo.models.translator import Translator
 from trafo.runtime.short_thread import in_short_thread

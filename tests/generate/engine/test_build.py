@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from trafo.generate.engine import EngineConfig, build
-from trafo.generate.engine.build import TimedStep, build_step
+from trafo.generate.engine.build import TimedStep, build_engine, make_step
 from trafo.generate.engine.cache import StepBatch
 from trafo.generate.engine.readable_step import ReadableStep
 from trafo.generate.packed.step import PackedStep
@@ -37,9 +37,13 @@ def test_threads_are_tried(monkeypatch):
 
 def test_the_kind_of_step(tiny):
     half = TransformerLM(61, 8, 24, 1, 4, dtype=torch.bfloat16).eval()
-    assert isinstance(build_step(half, EngineConfig()), ReadableStep)
-    assert isinstance(build_step(tiny(), EngineConfig(kernel="readable")), ReadableStep)
-    assert isinstance(build_step(tiny(), EngineConfig()), TimedStep)
-    step = build_step(tiny(), EngineConfig(threads=1))
+    assert isinstance(make_step(half, EngineConfig()), ReadableStep)
+    assert isinstance(make_step(tiny(), EngineConfig(kernel="readable")), ReadableStep)
+    assert isinstance(make_step(tiny(), EngineConfig()), PackedStep)
+
+
+def test_an_engine_tries_threads_unless_their_number_is_given(tiny):
+    assert isinstance(build_engine(tiny())._step, TimedStep)
+    step = build_engine(tiny(), EngineConfig(threads=1))._step
     assert isinstance(step, PackedStep)
     assert step.num_threads == 1

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trafo.generate.packed.int_kernels import int8_products
+from trafo.generate.packed.int_kernels import parallel_int8_products
 from trafo.generate.packed.panels import _padded, _paired_panels
 from trafo.generate.packed.tiles import LANES
 
@@ -21,7 +21,7 @@ def expected(x, weight, scales):
 
 def product(x, weight, scales):
     out = np.empty((len(x), -(-len(weight) // LANES) * LANES), np.float32)
-    int8_products(x, _paired_panels(weight), _padded(scales), out)
+    parallel_int8_products(x, _paired_panels(weight), _padded(scales), out)
     return out[:, : len(weight)]
 
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from trafo.generate.config import EngineConfig
 from trafo.generate.engine.cache import PagedCache, StepBatch
-from trafo.generate.engine.engine import Engine, Step
+from trafo.generate.engine.engine import Engine
 from trafo.generate.engine.readable_step import ReadableStep
-from trafo.models import CausalLM
+from trafo.models import CausalLM, is_builtin
+from trafo.runtime.memory import available_memory
 from trafo.runtime.threads import ThreadChooser
 
 if TYPE_CHECKING:
@@ -24,26 +26,43 @@ _FIXED_WORK = 4.0
 
 
 def build_engine(model: CausalLM, config: EngineConfig | None = None) -> Engine:
-    """An engine with compiled kernels where they support the model."""
+    """An engine with compiled kernels where they support the model, compiled before it is used."""
     config = config or EngineConfig()
     model.eval()
-    return Engine(model, config, build_step(model, config))
-
-
-def build_step(model: CausalLM, config: EngineConfig) -> Step:
-    """The step that the config asks for; kernels are compiled here, not by the first request."""
-    from trafo.generate.packed.step import PackedStep, can_pack  # compiles when first used
-
-    needs_kernels = config.kernel == "compiled" or config.weights != "float32"
-    if config.kernel == "readable" or not (needs_kernels or can_pack(model)):
-        return ReadableStep(model)
-    step = PackedStep(model, config.weights)
+    step = make_step(model, config)
     one = np.zeros(1, np.int64)
-    step(StepBatch(one, one, one, one[:, None], one), PagedCache(model, 1))  # compiles
-    if config.threads is not None:
-        step.num_threads = config.threads
-        return step
-    return TimedStep(step)
+    step(StepBatch(one, one, one, one[:, None], one), PagedCache(model, 1))
+    if isinstance(step, ReadableStep):
+        return Engine(model, config, step)
+    step.num_threads = config.threads
+    return Engine(model, config, step if config.threads else TimedStep(step))
+
+
+def make_step(model: CausalLM, config: EngineConfig) -> ReadableStep | PackedStep:
+    """The step that the config asks for."""
+    if not uses_kernels(model, config):
+        return ReadableStep(model)
+    from trafo.generate.packed.step import PackedStep  # compiles when first used
+
+    return PackedStep(model, config.weights)
+
+
+def uses_kernels(model: CausalLM, config: EngineConfig) -> bool:
+    """Whether compiled kernels decode; `auto`: if they support the model and memory allows it."""
+    if config.kernel == "readable":
+        return False
+    if config.kernel == "compiled" or config.weights != "float32":
+        return True
+    copied = sum(parameter.nbytes for parameter in model.parameters())
+    room = available_memory()
+    return supports_kernels(model) and (room is None or copied < room)
+
+
+def supports_kernels(model: Module) -> bool:
+    """Whether the compiled kernels support this model's class, dtype and device."""
+    return is_builtin(model) and all(
+        p.dtype == torch.float32 and p.device.type == "cpu" for p in model.parameters()
+    )
 
 
 class TimedStep:

@@ -31,6 +31,10 @@ class StepBatch(NamedTuple):
     """(rows, most blocks) the blocks of each row"""
     wanted: Ints
     """tokens after which logits are wanted"""
+    source_tables: Ints = np.zeros((0, 0), np.int64)
+    """(rows, most blocks) the blocks of each row's source, if it has one"""
+    source_lengths: Ints = np.zeros(0, np.int64)
+    """(rows,) tokens of the source"""
 
 
 class PagedCache:

@@ -80,9 +80,19 @@ def _panel_product(
             out[b, o] *= row_scales[b] * scales[o]
 
 
-@parallel_kernel
+@float_subkernel
 def int8_products(x: Floats, panels: Int8s, scales: Floats, out: Floats) -> None:
     """out = x W^T; W is int8 in panels (columns / LANES, depth / 2, LANES, 2) times `scales`."""
+    small = np.empty((x.shape[0], 2 * panels.shape[1]), np.int16)
+    row_scales = np.empty(x.shape[0], np.float32)
+    _round_rows(x, small, row_scales)
+    for p in range(panels.shape[0]):
+        _panel_product(small, panels, row_scales, scales, np.int64(p), out)
+
+
+@parallel_kernel
+def parallel_int8_products(x: Floats, panels: Int8s, scales: Floats, out: Floats) -> None:
+    """`int8_products`, the panels shared among threads."""
     small = np.empty((x.shape[0], 2 * panels.shape[1]), np.int16)
     row_scales = np.empty(x.shape[0], np.float32)
     _round_rows(x, small, row_scales)

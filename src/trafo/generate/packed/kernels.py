@@ -2,9 +2,13 @@
 
 Everything is float32, row-major. Products fill whole panels, so a buffer may be wider than needed.
 No kernel mixes rows, and none lets the number of rows change the order of a sum.
+
+The two kernels that take most of the time, products and attention, exist twice: `parallel_...`
+share one step among all threads, the others run in the calling thread, for searches side by side.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import prange
@@ -42,9 +46,16 @@ def _panel_product(x: Floats, panels: Floats, p: np.int64, out: Floats) -> None:
             b += 1
 
 
-@parallel_kernel
+@float_subkernel
 def products(x: Floats, panels: Floats, out: Floats) -> None:
     """out = x W^T; W lies in panels (columns / LANES, depth, LANES)."""
+    for p in range(panels.shape[0]):
+        _panel_product(x, panels, np.int64(p), out)
+
+
+@parallel_kernel
+def parallel_products(x: Floats, panels: Floats, out: Floats) -> None:
+    """`products`, the panels shared among threads."""
     for p in prange(panels.shape[0]):
         _panel_product(x, panels, np.int64(p), out)
 
@@ -114,9 +125,9 @@ def rotate(x: Floats, num_heads: int, cos: Floats, sin: Floats, positions: Ints)
 def store(qkv: Floats, num_heads: int, keys: Floats, values: Floats, batch: StepBatch) -> None:
     """Put each token's keys and values into its place in the cache."""
     positions, rows, tables = batch.positions, batch.rows, batch.tables
-    kv_heads, d_head = keys.shape[1], keys.shape[2]
+    kv_heads, d_head, size = keys.shape[1], keys.shape[2], keys.shape[3]
     for b in range(qkv.shape[0]):
-        block, offset = tables[rows[b], positions[b] // LANES], positions[b] % LANES
+        block, offset = tables[rows[b], positions[b] // size], positions[b] % size
         for h in range(kv_heads):
             k_at = (num_heads + h) * d_head
             v_at = (num_heads + kv_heads + h) * d_head
@@ -199,73 +210,113 @@ def activate(x: Floats, activation: int, out: Floats) -> None:
 
 
 @float_subkernel
-def _softmax(scores: Floats, start: int, stop: int) -> None:
-    """In place, over scores[start:stop]."""
+def _softmax(scores: Floats, start: int, stop: int, d_head: int) -> None:
+    """softmax(scores / sqrt(d_head)) over scores[start:stop], in place."""
+    scale = np.float32(1.0 / math.sqrt(d_head))
     highest = np.float32(-np.inf)
     for t in range(start, stop):
         highest = max(highest, scores[t])
     total = np.float32(0)
     for t in range(start, stop):
-        scores[t] = exp(scores[t] - highest)
+        scores[t] = exp((scores[t] - highest) * scale)
         total += scores[t]
     for t in range(start, stop):
         scores[t] /= total
 
 
-@parallel_kernel
-def attend(
-    qkv: Floats,
-    num_heads: int,
-    keys: Floats,
-    values: Floats,
-    batch: StepBatch,
-    window: int,
-    out: Floats,
-) -> None:
-    """Each token attends to its row's tokens up to itself; window 0: to all of them.
+class Keys(NamedTuple):
+    """What the rows of a step attend to: blocks of a cache, the same for tokens of one row."""
 
-    Keys (blocks, kv_heads, d_head, LANES), values (blocks, kv_heads, LANES, width): a block of the
-    cache has as many tokens as a vector has lanes; width is d_head or more, whole vectors.
-    """
-    kv_heads = keys.shape[1]
-    for i in prange(qkv.shape[0] * kv_heads):
-        b, h = np.int64(i) // kv_heads, np.int64(i) % kv_heads
-        _attend_one(qkv, num_heads, keys, values, batch, window, out, b, h)
+    keys: Floats
+    """(blocks, kv_heads, d_head, block size)"""
+    values: Floats
+    """(blocks, kv_heads, block size, width); width is d_head or more, whole vectors"""
+    tables: Ints
+    """(rows, most blocks)"""
+    rows: Ints
+    """(tokens,) which row of `tables` each token belongs to"""
+    stops: Ints
+    """(tokens,) how many keys of its row a token attends to"""
+    window: int
+    """only the last ones of these; 0: all"""
 
 
 @float_subkernel
-def _attend_one(
-    qkv: Floats,
-    num_heads: int,
-    keys: Floats,
-    values: Floats,
-    batch: StepBatch,
-    window: int,
-    out: Floats,
-    b: int,
-    h: int,
+def attend(q: Floats, num_heads: int, to: Keys, out: Floats) -> None:
+    """Attention of each token's queries, the first `num_heads` heads of its row of q.
+
+    A block has as many tokens as a vector has lanes, or a single one. Blocks of a single token are
+    for beams: a hypothesis takes over its parent's blocks by copying the table, and no key moves.
+    """
+    kv_heads, size = to.keys.shape[1], to.keys.shape[3]
+    scores = np.empty((num_heads, to.tables.shape[1] * size), np.float32)
+    part = np.empty(LANES, np.float32)
+    for b in range(q.shape[0]):
+        if size == 1:
+            _attend_by_token(q[b], num_heads, to, b, scores, out[b])
+        else:
+            for h in range(kv_heads):
+                _attend_by_block(q, num_heads, to, b, h, scores[0], part, out)
+
+
+@parallel_kernel
+def parallel_attend(q: Floats, num_heads: int, to: Keys, out: Floats) -> None:
+    """`attend` to blocks of `LANES` tokens, the heads of all tokens shared among threads."""
+    kv_heads = to.keys.shape[1]
+    for i in prange(q.shape[0] * kv_heads):
+        b, h = np.int64(i) // kv_heads, np.int64(i) % kv_heads
+        scores = np.empty(((to.stops[b] - 1) // LANES + 1) * LANES, np.float32)
+        part = np.empty(LANES, np.float32)
+        _attend_by_block(q, num_heads, to, b, h, scores, part, out)
+
+
+@float_subkernel
+def _attend_by_block(
+    q: Floats, num_heads: int, to: Keys, b: int, h: int, scores: Floats, part: Floats, out: Floats
 ) -> None:
     """Token b with the heads that share the keys and values of head h."""
-    positions, rows, tables = batch.positions, batch.rows, batch.tables
+    keys, table, stop = to.keys, to.tables[to.rows[b]], to.stops[b]
     kv_heads, d_head = keys.shape[1], keys.shape[2]
     group = num_heads // kv_heads
-    scale = np.float32(1.0 / math.sqrt(d_head))
-    stop = positions[b] + 1
-    start = stop - window if 0 < window < stop else 0
+    start = stop - to.window if 0 < to.window < stop else 0
     first, last = start // LANES, (stop - 1) // LANES
-    table = tables[rows[b]]
-    scores = np.empty((last + 1) * LANES, np.float32)
-    part = np.empty(LANES, np.float32)
     for head in range(h * group, (h + 1) * group):
-        q_at = b * qkv.shape[1] + head * d_head
+        q_at = b * q.shape[1] + head * d_head
         for j in range(first, last + 1):
             key_at = (table[j] * kv_heads + h) * d_head * LANES
-            tile_1(qkv, q_at, 0, keys, key_at, LANES, d_head, scores, j * LANES, 0)
-        for t in range(start, stop):
-            scores[t] *= scale
-        _softmax(scores, start, stop)
+            tile_1(q, q_at, 0, keys, key_at, LANES, d_head, scores, j * LANES, 0)
+        _softmax(scores, start, stop, d_head)
         mean = out[b, head * d_head : (head + 1) * d_head]
-        _mean_values(scores, start, stop, values, table, h, part, mean)
+        _mean_values(scores, start, stop, to.values, table, h, part, mean)
+
+
+@float_subkernel
+def _attend_by_token(
+    q: Floats, num_heads: int, to: Keys, b: int, scores: Floats, out: Floats
+) -> None:
+    """Token b with all its heads, over blocks of a single token."""
+    table, stop = to.tables[to.rows[b]], to.stops[b]
+    num_blocks, kv_heads, size, _ = to.keys.shape
+    keys = to.keys.reshape((num_blocks, kv_heads, size))
+    values = to.values.reshape((num_blocks, kv_heads, to.values.shape[3]))
+    group = num_heads // kv_heads
+    start = stop - to.window if 0 < to.window < stop else 0
+    for t in range(start, stop):
+        key = keys[table[t]]
+        for head in range(num_heads):
+            h, score = head // group, np.float32(0)
+            for d in range(size):
+                score += q[head * size + d] * key[h, d]
+            scores[head, t] = score
+    for head in range(num_heads):
+        _softmax(scores[head], start, stop, size)
+    out[:] = 0
+    for t in range(start, stop):
+        value = values[table[t]]
+        for head in range(num_heads):
+            h, weight = head // group, scores[head, t]
+            for d in range(size):
+                out[head * size + d] += weight * value[h, d]
 
 
 @float_subkernel
@@ -281,14 +332,17 @@ def _mean_values(
 ) -> None:
     """The mean of the values, weighted by shares[start:stop]."""
     kv_heads, width = values.shape[1], values.shape[3]
+    first, last = start // LANES, (stop - 1) // LANES
     for column in range(0, width, LANES):
         size = min(LANES, mean.shape[0] - column)
-        for d in range(size):
-            mean[column + d] = 0
-        for j in range(start // LANES, (stop - 1) // LANES + 1):
+        for j in range(first, last + 1):
             begin = max(start, j * LANES)
             count = min(stop, (j + 1) * LANES) - begin
             at = ((table[j] * kv_heads + h) * LANES + begin - j * LANES) * width + column
             tile_1(shares, begin, 0, values, at, width, count, part, 0, 0)
-            for d in range(size):
-                mean[column + d] += part[d]
+            if j == first:
+                for d in range(size):
+                    mean[column + d] = part[d]
+            else:
+                for d in range(size):
+                    mean[column + d] += part[d]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import cast
 
@@ -9,9 +10,18 @@ from torch.nn import Module
 
 from trafo.generate.config import WeightDtype
 from trafo.generate.packed.kernels import ACTIVATIONS, SWIGLU, Floats
-from trafo.generate.packed.layers import PLACEMENTS, Attention, FeedForward, Weights
-from trafo.generate.packed.panels import NOTHING, array, pack_layers, pack_linear, pack_norm
-from trafo.models import CausalLM, TransformerBlock
+from trafo.generate.packed.layers import PLACEMENTS, Attention, CrossAttention, FeedForward, Weights
+from trafo.generate.packed.panels import (
+    NO_LINEAR,
+    NO_NORM,
+    NOTHING,
+    array,
+    pack_layers,
+    pack_linear,
+    pack_norm,
+)
+from trafo.models import CausalLM, EncoderDecoder, TransformerBlock
+from trafo.models.encoder_decoder_layers import DecoderLayer
 from trafo.nn import FeedForward as PlainFeedForward
 from trafo.nn import LearnedPositions, MultiHeadSelfAttention, SinusoidalPositions, SwiGLU
 
@@ -24,14 +34,41 @@ def pack(model: CausalLM, dtype: WeightDtype) -> Weights:
         embedding_norm=pack_norm([model.ln_embeddings]),
         positions=_position_table(model.position_embeddings),
         attention=_attention([block.attn for block in blocks], dtype),
+        cross=CrossAttention(NO_LINEAR, NO_LINEAR),
         feed_forward=_feed_forward([block.ffn for block in blocks], dtype),
         norms=(
             pack_norm([block.ln1 for block in blocks]),
+            NO_NORM,
             pack_norm([block.ln2 for block in blocks]),
         ),
         placement=PLACEMENTS.index(blocks[0].norm_placement),
         final_norm=pack_norm([model.ln_final]),
         head=pack_linear([[(model.head_weight, None)]], dtype),
+    )
+
+
+def pack_decoder(model: EncoderDecoder, dtype: WeightDtype = "float32") -> Weights:
+    """All weights of a decoder; the scale of the embeddings is in the table."""
+    layers = [cast(DecoderLayer, layer) for layer in model.decoder]
+    head_bias = None if model.lm_head is None else model.lm_head.bias
+    return Weights(
+        embeddings=array(model.target_embeddings.weight * math.sqrt(model.config.d_model)),
+        embedding_norm=NO_NORM,
+        positions=array(model.positions.table),
+        attention=_attention([layer.self_attn for layer in layers], dtype),
+        cross=CrossAttention(
+            pack_layers([[layer.cross_attn.q_proj] for layer in layers], dtype),
+            pack_layers([[layer.cross_attn.output_proj] for layer in layers], dtype),
+        ),
+        feed_forward=_feed_forward([layer.ffn for layer in layers], dtype),
+        norms=(
+            pack_norm([layer.ln1 for layer in layers]),
+            pack_norm([layer.ln2 for layer in layers]),
+            pack_norm([layer.ln3 for layer in layers]),
+        ),
+        placement=PLACEMENTS.index(layers[0].norm_placement),
+        final_norm=pack_norm([model.decoder_norm]),
+        head=pack_linear([[(model.head_weight, head_bias)]], dtype),
     )
 
 

@@ -63,7 +63,7 @@ def pack_linear(layers: Sequence[Sequence[Part]], dtype: WeightDtype = "float32"
 def pack_norm(layers: Sequence[Module | None]) -> Norm:
     """The same norm of every block; None: there is none."""
     if layers[0] is None:
-        return Norm(NOTHING, NOTHING, 0.0)
+        return NO_NORM
     norms = [layer for layer in layers if isinstance(layer, RMSNorm | LayerNorm)]
     assert len(norms) == len(layers)
     gains = np.stack([array(norm.weight) for norm in norms])
@@ -78,6 +78,8 @@ def array(tensor: Tensor) -> Floats:
 
 _NO_FLOATS = np.empty((0, 0, 0, LANES), np.float32)
 _NO_INTS = np.empty((0, 0, 0, LANES, 2), np.int8)
+NO_LINEAR = Linear(_NO_FLOATS, _NO_INTS, NOTHING, NOTHING)
+NO_NORM = Norm(NOTHING, NOTHING, 0.0)
 
 
 def _stack(layers: list[np.ndarray]) -> np.ndarray:

@@ -12,28 +12,23 @@ from torch import Tensor
 from trafo.errors import ConfigError
 from trafo.generate.config import WeightDtype
 from trafo.generate.engine.blocks import BLOCK
+from trafo.generate.engine.build import supports_kernels
 from trafo.generate.engine.cache import PagedCache, StepBatch
-from trafo.generate.packed.layers import forward
+from trafo.generate.packed.layers import Cache, forward
 from trafo.generate.packed.pack import pack
+from trafo.generate.packed.panels import NOTHING
 from trafo.generate.packed.tiles import LANES
-from trafo.models import CausalLM, is_builtin
+from trafo.models import CausalLM
 from trafo.runtime.kernels import kernel_threads
 
 assert BLOCK == LANES, "a block of the cache is one vector of the kernels"
-
-
-def can_pack(model: CausalLM) -> bool:
-    """Whether the kernels support this model's class, dtype and device."""
-    return is_builtin(model) and all(
-        p.dtype == torch.float32 and p.device.type == "cpu" for p in model.parameters()
-    )
 
 
 class PackedStep:
     """Reads the tokens of a batch; returns the logits that are wanted."""
 
     def __init__(self, model: CausalLM, weights: WeightDtype = "float32") -> None:
-        if not can_pack(model):
+        if not supports_kernels(model):
             weight = model.head_weight
             got = f"a {type(model).__name__} in {weight.dtype} on {weight.device}"
             what = f"compiled kernels are for trafo's models in float32 on the CPU, not for {got}"
@@ -45,7 +40,8 @@ class PackedStep:
 
     def __call__(self, batch: StepBatch, cache: PagedCache) -> Float[Tensor, "wanted vocab"]:
         """Logits after each wanted token."""
-        keys, values = cache.keys.numpy(), cache.values.numpy()
+        nothing = NOTHING.reshape(0, 0, 0, 0, 0)
+        arrays = Cache(cache.keys.numpy(), cache.values.numpy(), nothing, nothing)
         with kernel_threads(self.num_threads or torch.get_num_threads()):
-            logits = forward(self._weights, batch, keys, values)
+            logits = forward(self._weights, batch, arrays)
         return torch.from_numpy(logits)[:, : self._vocab_size]

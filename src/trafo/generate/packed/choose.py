@@ -9,13 +9,17 @@ of `beam` continuations found so far that do not end.
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trafo.generate.beam_decoder import Continuations
-from trafo.generate.packed.kernels import Floats, Ints, exp
+from trafo.generate.engine.cache import StepBatch
+from trafo.generate.packed.int_kernels import int8_products
+from trafo.generate.packed.kernels import Floats, Ints, exp, products
+from trafo.generate.packed.layers import ONLY, Cache, Linear, Weights, hidden_states, norm
 from trafo.generate.packed.tiles import LANES
-from trafo.generate.packed_beam.layers import hidden_states, product
-from trafo.generate.packed_beam.weights import Beams, Decoder, Doubles, Memory
 from trafo.runtime.kernels import float_kernel, float_subkernel
+
+Doubles = NDArray[np.float64]
 
 TOGETHER = 192
 """most rows per pass through the layers: their hidden states fit into the processor's cache"""
@@ -29,18 +33,36 @@ LOOK = 64
 
 @float_kernel
 def decode_and_choose(
-    decoder: Decoder, memory: Memory, beams: Beams, end: int, best: Continuations
+    weights: Weights,
+    batch: StepBatch,
+    cache: Cache,
+    totals: Doubles,
+    end: int,
+    padding: int,
+    best: Continuations,
 ) -> None:
-    """Fill in `best`."""
+    """Fill in `best`; `totals` (sentences, alive) are the hypotheses' log-probabilities.
+
+    The batch has a token for every hypothesis, of which the ids, positions and rows are used.
+    """
     best.logprobs[:] = -np.inf
-    best.tokens[:] = decoder.padding
+    best.tokens[:] = padding
     best.parents[:] = 0
-    for rank, until in ((0, 1), (1, beams.totals.shape[1])):
-        rows = _rows_that_matter(beams.totals, rank, until, end, best)
+    for rank, until in ((0, 1), (1, totals.shape[1])):
+        rows = _rows_that_matter(totals, rank, until, end, best)
         for start in range(0, rows.shape[0], TOGETHER):
             some = rows[start : start + TOGETHER]
-            x = hidden_states(decoder, memory, beams, some)
-            _choose(x, decoder, some, beams.totals, best)
+            part = StepBatch(
+                batch.ids[some],
+                batch.positions[some],
+                some,
+                batch.tables,
+                batch.wanted,
+                batch.source_tables,
+                batch.source_lengths,
+            )
+            x = norm(hidden_states(weights, part, cache, False), weights.final_norm, ONLY)
+            _choose(x, weights, some, totals, padding, best)
 
 
 @float_subkernel
@@ -67,7 +89,9 @@ def _rows_that_matter(
 
 
 @float_subkernel
-def _choose(x: Floats, decoder: Decoder, rows: Ints, totals: Doubles, best: Continuations) -> None:
+def _choose(
+    x: Floats, weights: Weights, rows: Ints, totals: Doubles, padding: int, best: Continuations
+) -> None:
     """Add the best continuations of these rows to those of their sentences."""
     values, tokens, parents = best
     alive, number = totals.shape[1], values.shape[1]
@@ -75,7 +99,8 @@ def _choose(x: Floats, decoder: Decoder, rows: Ints, totals: Doubles, best: Cont
     size = number // 2 + 1
     highest = np.full((rows.shape[0], size), -np.inf, np.float32)
     ids = np.empty((rows.shape[0], size), np.int64)
-    logsumexp = _highest_logits(x, decoder, highest, ids)
+    vocab = weights.embeddings.shape[0]
+    logsumexp = _highest_logits(x, weights.head, vocab, padding, highest, ids)
     for i in range(rows.shape[0]):
         sentence, parent = rows[i] // alive, rows[i] % alive
         total = totals[sentence, parent]
@@ -89,26 +114,31 @@ def _choose(x: Floats, decoder: Decoder, rows: Ints, totals: Doubles, best: Cont
 
 
 @float_subkernel
-def _highest_logits(x: Floats, decoder: Decoder, highest: Floats, ids: Ints) -> Floats:
+def _highest_logits(
+    x: Floats, head: Linear, vocab: int, padding: int, highest: Floats, ids: Ints
+) -> Floats:
     """The highest logits of each row, best first; and log(sum(exp(logits))) of the row."""
-    panels, bias = decoder.head.floats[0], decoder.head.bias
-    vocab = decoder.embeddings.shape[0]
+    num_panels = max(head.floats.shape[1], head.ints.shape[1])
     logits = np.empty((x.shape[0], CHUNK * LANES), np.float32)
     tops = np.full(ids.shape[0], -np.inf, np.float32)
     sums = np.zeros(ids.shape[0], np.float32)
-    for first in range(0, panels.shape[0], CHUNK):
-        product(x, panels, first, min(first + CHUNK, panels.shape[0]), logits)
-        start = first * LANES
+    for first in range(0, num_panels, CHUNK):
+        start, last = first * LANES, first + CHUNK
+        if head.scales.shape[0]:
+            scales = head.scales[0, start : start + CHUNK * LANES]
+            int8_products(x, head.ints[0, first:last], scales, logits)
+        else:
+            products(x, head.floats[0, first:last], logits)
         size = min(CHUNK * LANES, vocab - start)
         for i in range(ids.shape[0]):
             row = logits[i, :size]
-            if bias.shape[0]:
+            if head.bias.shape[0]:
                 for k in range(size):
-                    row[k] += bias[0, start + k]
-            _keep_highest(row, start, decoder.padding, highest[i], ids[i])
+                    row[k] += head.bias[0, start + k]
+            _keep_highest(row, start, padding, highest[i], ids[i])
             top = highest[i, 0]
-            if start <= decoder.padding < start + size:
-                top = max(top, row[decoder.padding - start])
+            if start <= padding < start + size:
+                top = max(top, row[padding - start])
             if top > tops[i]:
                 sums[i] *= exp(tops[i] - top)
                 tops[i] = top

@@ -5,8 +5,9 @@ import torch
 
 from trafo.errors import ConfigError
 from trafo.generate import GenerationConfig, generate_ids
-from trafo.generate import batch as batches
-from trafo.generate.batch import uses_kernels
+from trafo.generate.config import EngineConfig
+from trafo.generate.engine import build
+from trafo.generate.engine.build import uses_kernels
 from trafo.models import TransformerLM
 
 PROMPTS = [[5, 9, 200], [7], [1, 2, 3, 4, 5, 6, 7, 8, 9]]
@@ -50,12 +51,12 @@ def test_weights_that_changed_count(tiny):
 
 
 def test_auto_compiles_where_it_can(tiny, monkeypatch):
-    auto = GenerationConfig(kernel="auto")
+    auto = EngineConfig()
     half = TransformerLM(61, 8, 24, 1, 4, dtype=torch.bfloat16).eval()
     assert uses_kernels(tiny(), auto)
-    assert not uses_kernels(tiny(), GenerationConfig(kernel="readable"))
+    assert not uses_kernels(tiny(), EngineConfig(kernel="readable"))
     assert not uses_kernels(half, auto)
-    monkeypatch.setattr(batches, "available_memory", lambda: 10_000)
+    monkeypatch.setattr(build, "available_memory", lambda: 10_000)
     assert not uses_kernels(tiny(), auto), "a copy of the weights does not fit"
 
 

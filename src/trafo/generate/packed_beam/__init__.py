@@ -1,1 +1,0 @@
-"""One step of beam search with kernels compiled for this processor, for float32 on the CPU."""
