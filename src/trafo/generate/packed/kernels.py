@@ -211,17 +211,23 @@ def activate(x: Floats, activation: int, out: Floats) -> None:
 
 @float_subkernel
 def _softmax(scores: Floats, start: int, stop: int, d_head: int) -> None:
-    """softmax(scores / sqrt(d_head)) over scores[start:stop], in place."""
+    """softmax(scores / sqrt(d_head)) over scores[start:stop], in place.
+
+    The indices are unsigned: numba then need not ask whether one counts from the end, and only then
+    do the loops run in vector registers. A slice would do, but making one takes longer than a row.
+    """
     scale = np.float32(1.0 / math.sqrt(d_head))
     highest = np.float32(-np.inf)
     for t in range(start, stop):
-        highest = max(highest, scores[t])
+        highest = max(highest, scores[np.uint64(t)])
     total = np.float32(0)
     for t in range(start, stop):
-        scores[t] = exp((scores[t] - highest) * scale)
-        total += scores[t]
+        power = exp((scores[np.uint64(t)] - highest) * scale)
+        scores[np.uint64(t)] = power
+        total += power
+    factor = np.float32(1) / total
     for t in range(start, stop):
-        scores[t] /= total
+        scores[np.uint64(t)] *= factor
 
 
 class Keys(NamedTuple):
@@ -248,75 +254,100 @@ def attend(q: Floats, num_heads: int, to: Keys, out: Floats) -> None:
     A block has as many tokens as a vector has lanes, or a single one. Blocks of a single token are
     for beams: a hypothesis takes over its parent's blocks by copying the table, and no key moves.
     """
-    kv_heads, size = to.keys.shape[1], to.keys.shape[3]
-    scores = np.empty((num_heads, to.tables.shape[1] * size), np.float32)
+    num_blocks, kv_heads, d_head, size = to.keys.shape
+    keys, values, tables, rows, stops, window = to
+    group, flat = num_heads // kv_heads, out.reshape(out.size)
+    scores = np.empty((num_heads, tables.shape[1] * size), np.float32)
     part = np.empty(LANES, np.float32)
+    by_token = keys.reshape((num_blocks, kv_heads, d_head * size))
+    values_by_token = values.reshape((num_blocks, kv_heads, size * values.shape[3]))
     for b in range(q.shape[0]):
+        table, stop = tables[rows[b]], stops[b]
+        start = stop - window if 0 < window < stop else 0
         if size == 1:
-            _attend_by_token(q[b], num_heads, to, b, scores, out[b])
+            some = table[start:stop]
+            _attend_by_token(q, b, group, by_token, values_by_token, some, scores, out)
         else:
+            row = scores[0]
             for h in range(kv_heads):
-                _attend_by_block(q, num_heads, to, b, h, scores[0], part, out)
+                _attend_by_block(q, b, h, group, keys, values, table, start, stop, row, part, flat)
 
 
 @parallel_kernel
 def parallel_attend(q: Floats, num_heads: int, to: Keys, out: Floats) -> None:
     """`attend` to blocks of `LANES` tokens, the heads of all tokens shared among threads."""
-    kv_heads = to.keys.shape[1]
+    keys, values, tables, rows, stops, window = to
+    kv_heads = keys.shape[1]
+    group, flat = num_heads // kv_heads, out.reshape(out.size)
     for i in prange(q.shape[0] * kv_heads):
         b, h = np.int64(i) // kv_heads, np.int64(i) % kv_heads
-        scores = np.empty(((to.stops[b] - 1) // LANES + 1) * LANES, np.float32)
+        stop = stops[b]
+        start = stop - window if 0 < window < stop else 0
+        scores = np.empty(((stop - 1) // LANES + 1) * LANES, np.float32)
         part = np.empty(LANES, np.float32)
-        _attend_by_block(q, num_heads, to, b, h, scores, part, out)
+        table = tables[rows[b]]
+        _attend_by_block(q, b, h, group, keys, values, table, start, stop, scores, part, flat)
 
 
 @float_subkernel
 def _attend_by_block(
-    q: Floats, num_heads: int, to: Keys, b: int, h: int, scores: Floats, part: Floats, out: Floats
+    q: Floats,
+    b: int,
+    h: int,
+    group: int,
+    keys: Floats,
+    values: Floats,
+    table: Ints,
+    start: int,
+    stop: int,
+    scores: Floats,
+    part: Floats,
+    out: Floats,
 ) -> None:
     """Token b with the heads that share the keys and values of head h."""
-    keys, table, stop = to.keys, to.tables[to.rows[b]], to.stops[b]
     kv_heads, d_head = keys.shape[1], keys.shape[2]
-    group = num_heads // kv_heads
-    start = stop - to.window if 0 < to.window < stop else 0
-    first, last = start // LANES, (stop - 1) // LANES
     for head in range(h * group, (h + 1) * group):
         q_at = b * q.shape[1] + head * d_head
-        for j in range(first, last + 1):
+        for j in range(start // LANES, (stop - 1) // LANES + 1):
             key_at = (table[j] * kv_heads + h) * d_head * LANES
             tile_1(q, q_at, 0, keys, key_at, LANES, d_head, scores, j * LANES, 0)
         _softmax(scores, start, stop, d_head)
-        mean = out[b, head * d_head : (head + 1) * d_head]
-        _mean_values(scores, start, stop, to.values, table, h, part, mean)
+        to = (b * kv_heads * group + head) * d_head
+        _mean_values(scores, start, stop, values, table, h, part, out, to, d_head)
 
 
 @float_subkernel
 def _attend_by_token(
-    q: Floats, num_heads: int, to: Keys, b: int, scores: Floats, out: Floats
+    q: Floats,
+    b: int,
+    group: int,
+    keys: Floats,
+    values: Floats,
+    tokens: Ints,
+    scores: Floats,
+    out: Floats,
 ) -> None:
-    """Token b with all its heads, over blocks of a single token."""
-    table, stop = to.tables[to.rows[b]], to.stops[b]
-    num_blocks, kv_heads, size, _ = to.keys.shape
-    keys = to.keys.reshape((num_blocks, kv_heads, size))
-    values = to.values.reshape((num_blocks, kv_heads, to.values.shape[3]))
-    group = num_heads // kv_heads
-    start = stop - to.window if 0 < to.window < stop else 0
-    for t in range(start, stop):
-        key = keys[table[t]]
-        for head in range(num_heads):
-            h, score = head // group, np.float32(0)
+    """Token b with all its heads; keys and values (blocks, kv_heads, d_head) of single tokens."""
+    kv_heads, size, number = keys.shape[1], np.uint64(keys.shape[2]), tokens.shape[0]
+    row = np.uint64(b)
+    for t in range(number):
+        token = np.uint64(tokens[t])
+        for head in range(kv_heads * group):
+            h, at = np.uint64(head // group), np.uint64(head) * size
+            score = np.float32(0)
             for d in range(size):
-                score += q[head * size + d] * key[h, d]
+                score += q[row, at + d] * keys[token, h, d]
             scores[head, t] = score
-    for head in range(num_heads):
-        _softmax(scores[head], start, stop, size)
-    out[:] = 0
-    for t in range(start, stop):
-        value = values[table[t]]
-        for head in range(num_heads):
-            h, weight = head // group, scores[head, t]
+    for head in range(kv_heads * group):
+        _softmax(scores[head], 0, number, keys.shape[2])
+    for k in range(out.shape[1]):
+        out[row, k] = 0
+    for t in range(number):
+        token = np.uint64(tokens[t])
+        for head in range(kv_heads * group):
+            h, at, weight = np.uint64(head // group), np.uint64(head) * size, scores[head, t]
             for d in range(size):
-                out[head * size + d] += weight * value[h, d]
+                out[row, at + d] += weight * values[token, h, d]
 
 
 @float_subkernel
@@ -328,21 +359,27 @@ def _mean_values(
     table: Ints,
     h: int,
     part: Floats,
-    mean: Floats,
+    out: Floats,
+    out_at: int,
+    d_head: int,
 ) -> None:
-    """The mean of the values, weighted by shares[start:stop]."""
+    """The mean of the values, weighted by shares[start:stop]; out[out_at : out_at + d_head]."""
     kv_heads, width = values.shape[1], values.shape[3]
-    first, last = start // LANES, (stop - 1) // LANES
     for column in range(0, width, LANES):
-        size = min(LANES, mean.shape[0] - column)
-        for j in range(first, last + 1):
+        size = min(LANES, d_head - column)
+        for j in range(start // LANES, (stop - 1) // LANES + 1):
             begin = max(start, j * LANES)
             count = min(stop, (j + 1) * LANES) - begin
             at = ((table[j] * kv_heads + h) * LANES + begin - j * LANES) * width + column
+            is_first, to = begin == start, out_at + column
+            if is_first and size == LANES:
+                tile_1(shares, begin, 0, values, at, width, count, out, to, 0)
+                continue
             tile_1(shares, begin, 0, values, at, width, count, part, 0, 0)
-            if j == first:
-                for d in range(size):
-                    mean[column + d] = part[d]
+            place = np.uint64(to)
+            if is_first:
+                for d in range(np.uint64(size)):
+                    out[place + d] = part[d]
             else:
-                for d in range(size):
-                    mean[column + d] += part[d]
+                for d in range(np.uint64(size)):
+                    out[place + d] += part[d]
