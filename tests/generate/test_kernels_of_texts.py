@@ -62,5 +62,5 @@ def test_auto_compiles_where_it_can(tiny, monkeypatch):
 
 def test_other_numbers_than_float32_are_refused():
     model = TransformerLM(61, 8, 24, 1, 4, dtype=torch.bfloat16).eval()
-    with pytest.raises(ConfigError, match="for float32 on the CPU, not"):
+    with pytest.raises(ConfigError, match="in float32 on the CPU, not"):
         generate_ids(model, [[1]], GenerationConfig(kernel="compiled"))

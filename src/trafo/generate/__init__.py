@@ -1,8 +1,8 @@
 """Model -> ids -> text.
 
-Readable: `reference` (no KV cache, no batches), then `sampling`, `decode` (KV cache) and `complete`
-(text); for translation `beam_reference`, then `beam`, `beam_decoder` and `translate`. Fast:
-`engine` (continuous batching) and the compiled steps `packed` and `packed_beam`.
+Read `reference` first (no KV cache, no batches), then `sampling`, `engine` (continuous batching on a
+paged KV cache) and `complete` (text). For translation: `beam_reference`, `beam`, `translate`.
+`packed` computes the engine's step with compiled kernels.
 The public names are imported on first use: importing torch is slow.
 """
 
