@@ -1,8 +1,8 @@
 """Model -> ids -> text.
 
-Read `reference` first (no KV cache, no batches), then `sampling`, `engine` (continuous batching on a
-paged KV cache) and `complete` (text). For translation: `beam_reference`, `beam`, `translate`.
-`packed` computes the engine's step with compiled kernels.
+Read `reference` first (no KV cache, no batches), then `sampling`, `engine` (continuous batching on
+a paged KV cache) and `complete` (text). For translation: `beam_reference`, `beam`, `translate`.
+`packed` computes the step of the engine with compiled kernels.
 The public names are imported on first use: importing torch is slow.
 """
 
