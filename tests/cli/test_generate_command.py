@@ -116,7 +116,14 @@ def test_evaluation_as_a_table(trafo, tmp_path):
     code, out, _ = trafo("eval", text, "--max-tokens", 64)
     rows = dict(line.rsplit(maxsplit=1) for line in out.splitlines())
     assert code == 0
-    assert list(rows) == ["loss", "perplexity", "bits per byte", "tokens", "bytes"]
+    assert list(rows) == [
+        "loss",
+        "standard error",
+        "perplexity",
+        "bits per byte",
+        "tokens",
+        "bytes",
+    ]
     assert rows["tokens"] == "64"
 
 
