@@ -20,7 +20,7 @@ from trafo.checkpoint.store import CheckpointStore
 from trafo.cli.main import main
 from trafo.config import fields_table, flatten, to_tree, with_values
 from trafo.errors import ConfigError
-from trafo.generate.packed.step import can_pack
+from trafo.generate.engine.build import supports_kernels
 from trafo.models import CausalLM, TransformerLM
 from trafo.models.transformer_lm_config import TransformerLMConfig
 from trafo.train import start
@@ -236,7 +236,7 @@ def test_kernels_and_exports_do_not_take_a_class_for_ours(tmp_path: Path) -> Non
     config = TransformerLMConfig(vocab_size=50, context_length=8, d_model=16, num_heads=2)
     other = OtherLM.from_config(config)
     assert type(other) is OtherLM
-    assert can_pack(TransformerLM.from_config(config))
-    assert not can_pack(other)
+    assert supports_kernels(TransformerLM.from_config(config))
+    assert not supports_kernels(other)
     with pytest.raises(ConfigError, match="OtherLM is not one of trafo's models"):
         export_model(other, tmp_path / "out")
