@@ -139,7 +139,7 @@ def driver_memory(corpus: Corpus, address: str) -> None:
 _COMMAND = """
 import sys
 from trafo.cli.main import main
-from trafo.runtime.memory import peak_memory
+from trafo.runtime.machine import peak_memory
 code = main()
 print("peak", peak_memory())
 sys.exit(code)

@@ -98,7 +98,7 @@ def serve_trafo(port: int, tokenizer: Path, weights: str, threads: int) -> None:
     """Our service; runs until it is terminated."""
     from trafo.generate.chat_template import ChatTemplate
     from trafo.generate.engine import EngineConfig, build_engine
-    from trafo.runtime.short_thread import in_short_thread
+    from trafo.runtime.threads import in_short_thread
     from trafo.serve.app import App
     from trafo.serve.config import ServeConfig
     from trafo.serve.models import LanguageModel, Models

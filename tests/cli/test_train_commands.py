@@ -21,7 +21,7 @@ from trafo.config import to_yaml
 from trafo.data.prepare import DataConfig
 from trafo.errors import ConfigError
 from trafo.models import TransformerLMConfig
-from trafo.runtime.lock import locked
+from trafo.runtime.atomic import lock_folder
 from trafo.tokenizer.tokenizer import Tokenizer
 from trafo.train.config import CheckpointConfig, MachineConfig, TrainConfig, WatchConfig
 
@@ -246,7 +246,7 @@ def test_mistakes_of_resume_leave_the_run_as_it_was(
 
 def test_two_cannot_train_in_one_folder(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
-    with locked(trained / "runs" / "mine"):
+    with lock_folder(trained / "runs" / "mine"):
         assert "runs/mine" in refusal(["resume", "runs/mine", "--quiet"], capsys)
 
 

@@ -13,7 +13,7 @@ PROGRAM = """
 import sys
 import torch
 from trafo.data.windows import WindowSampler
-from trafo.runtime.memory import peak_memory
+from trafo.runtime.machine import peak_memory
 from trafo.tokenizer.token_files.token_file import TokenFile
 WindowSampler(torch.arange(100).numpy(), 2, 8).batch(0)  # what any use takes
 before = peak_memory()

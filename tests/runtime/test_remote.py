@@ -10,7 +10,7 @@ import fsspec
 import pytest
 
 from trafo.errors import InputError, MissingPackageError, StorageError
-from trafo.runtime.remote import RemotePath, fetched, located, send_folder
+from trafo.runtime.remote import RemotePath, local_copy_of, parse_path, send_folder
 
 
 @pytest.fixture
@@ -30,15 +30,15 @@ def write(url: str, content: bytes = b"x") -> None:
     "path", ["a.txt", "/a/b", "s3:/bucket", "C:\\text", "a://b".replace(":", ";")]
 )
 def test_what_has_no_scheme_is_a_path(path: str) -> None:
-    assert located(path) == Path(path)
+    assert parse_path(path) == Path(path)
 
 
 def test_a_file_url_is_a_path_of_this_machine(tmp_path: Path) -> None:
-    assert located(f"file://{tmp_path}/a b.txt") == tmp_path / "a b.txt"
+    assert parse_path(f"file://{tmp_path}/a b.txt") == tmp_path / "a b.txt"
 
 
 def test_a_url_keeps_its_slashes() -> None:
-    path = located("s3://bucket/folder/text.txt.gz/")
+    path = parse_path("s3://bucket/folder/text.txt.gz/")
     assert isinstance(path, RemotePath)
     assert (str(path), path.name, path.suffix) == (
         "s3://bucket/folder/text.txt.gz",
@@ -91,7 +91,7 @@ def test_a_folder_sent_is_the_folder_fetched(
         (tmp_path / name).write_text(name)
     (tmp_path / "counts").mkdir()
     send_folder(tmp_path, url, last="last")
-    copy = fetched(url)
+    copy = local_copy_of(url)
     assert {file.name: file.read_text() for file in copy.iterdir()} == {
         "a": "a",
         "b": "b",
@@ -99,13 +99,13 @@ def test_a_folder_sent_is_the_folder_fetched(
     }
     RemotePath(f"{url}/b").remove()
     (copy / "counts").mkdir()
-    assert sorted(file.name for file in fetched(url).iterdir()) == ["a", "counts", "last"]
+    assert sorted(file.name for file in local_copy_of(url).iterdir()) == ["a", "counts", "last"]
 
 
 def test_sending_a_folder_to_itself_is_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a")
     send_folder(tmp_path, str(tmp_path), last="a")
-    assert fetched(str(tmp_path)) == tmp_path
+    assert local_copy_of(str(tmp_path)) == tmp_path
 
 
 @pytest.mark.parametrize(

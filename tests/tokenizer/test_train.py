@@ -11,7 +11,7 @@ import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trafo.errors import InputError
+from trafo.errors import ConfigError, InputError
 from trafo.tokenizer.patterns import PATTERN_NAMES, split_words
 from trafo.tokenizer.reference import Pair, train_bpe_reference
 from trafo.tokenizer.train import train_bpe, train_tokenizer
@@ -219,7 +219,7 @@ def test_too_small_a_vocabulary_is_told_the_minimum(corpus: Path) -> None:
     [("num_workers", -1), ("num_workers", 0), ("chunk_size", 0), ("chunk_size", -5)],
 )
 def test_numbers_that_mean_nothing(corpus: Path, option: str, value: int) -> None:
-    with pytest.raises(InputError, match=f"{option}.*at least 1"):
+    with pytest.raises(ConfigError, match=f"{option}.*at least 1"):
         train_bpe(corpus, 300, **{option: value})
 
 

@@ -33,7 +33,7 @@ from trafo.models import (
     model_name,
 )
 from trafo.optim.config import OptimizerConfig, OptimizerName, build_optimizers
-from trafo.runtime.memory import peak_memory, reset_peak_memory
+from trafo.runtime.machine import peak_memory, reset_peak_memory
 
 _RETURN_AT_ONCE = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 

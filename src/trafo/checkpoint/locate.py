@@ -8,7 +8,7 @@ from typing import Literal
 
 from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.errors import FormatError, InputError, TrafoError
-from trafo.runtime.remote import fetched
+from trafo.runtime.remote import local_copy_of
 from trafo.tokenizer.formats.load import load_any
 
 CHECKPOINTS = "checkpoints"
@@ -58,7 +58,7 @@ def kind_of(path: Path) -> Kind:
 
 def load_tokenizer(path: str | Path) -> ModelTokenizer:
     """The tokenizer of a model, or a tokenizer's own folder or file."""
-    path = fetched(path)
+    path = local_copy_of(path)
     match find_kind(path):
         case "run":
             return _of_run(path)

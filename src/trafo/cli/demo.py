@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from trafo.cli.arguments import OptionalInt, OptionalPath
 from trafo.config import load
-from trafo.runtime.commands import command
-from trafo.runtime.console import show
+from trafo.runtime.console import command, show
 from trafo.runtime.sizes import format_duration, format_size
 
 if TYPE_CHECKING:

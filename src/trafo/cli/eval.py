@@ -19,7 +19,7 @@ from trafo.cli.arguments import (
 )
 from trafo.cli.decoding import DecodingFlags
 from trafo.errors import InputError, require, require_at_least
-from trafo.runtime.console import show, show_json
+from trafo.runtime.console import plain_table, show, show_json
 from trafo.runtime.progress import progress
 
 if TYPE_CHECKING:
@@ -186,8 +186,6 @@ def _evaluate(bundle: Bundle, tokens: TokenFile, options: Options) -> Evaluation
 
 
 def _show_table(facts: dict[str, Any]) -> None:
-    from trafo.runtime.tables import plain_table
-
     table = plain_table("lr")
     for name, value in facts.items():
         if not isinstance(value, str):

@@ -10,8 +10,7 @@ from tyro.conf import Positional, arg
 
 from trafo.cli.arguments import OptionalPath, OptionalString
 from trafo.errors import require_at_least
-from trafo.runtime.commands import command
-from trafo.runtime.console import show
+from trafo.runtime.console import command, plain_table, show
 from trafo.runtime.sizes import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -100,7 +99,6 @@ def _show_plan(experiment: Experiment, folder: Path, options: Options) -> None:
 
 def _table(runs: list[PlannedRun], predictions: dict[str, Prediction]) -> Table:
     from trafo.experiment.plan import num_parameters, tokens_per_step
-    from trafo.runtime.tables import plain_table
 
     table = plain_table("lrrrrr", ("run", "parameters", "steps", "tokens", "time", "memory"))
     for run in runs:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from trafo.errors import InputError, TrafoError
-from trafo.runtime.console import say, show, show_json
+from trafo.runtime.console import plain_table, say, show, show_json
 from trafo.runtime.sizes import format_count, format_duration
 
 if TYPE_CHECKING:
@@ -94,8 +94,6 @@ def _settings(run: Run) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    from trafo.runtime.tables import plain_table
-
     head = ("run", "text", "size", "lr", "step", "loss", "best", "bits/B", "tok/s", "time")
     table = plain_table("ll" + "r" * 8, head, padding=2)
     for row in rows:

@@ -13,7 +13,7 @@ from trafo.errors import InputError, require, require_at_least
 from trafo.evaluate.bleu import Bleu, Tokenization
 from trafo.evaluate.chrf import Chrf
 from trafo.evaluate.corpus import RESAMPLES, Metric
-from trafo.runtime.console import show, show_json
+from trafo.runtime.console import plain_table, show, show_json
 from trafo.runtime.progress import progress
 
 if TYPE_CHECKING:
@@ -128,8 +128,6 @@ def _show_json(
 def _show_tables(
     scores: dict[str, float], signatures: dict[str, str], compared: dict[str, Comparison]
 ) -> None:
-    from trafo.runtime.tables import plain_table
-
     if compared:
         table = plain_table("lrrrl", ["", "this", "other", "p", "resampled: mean ± 95 % interval"])
         for name, found in compared.items():

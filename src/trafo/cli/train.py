@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from trafo.config import load, parse_flags, to_yaml
 from trafo.errors import ConfigError
-from trafo.runtime.commands import command
-from trafo.runtime.console import show
+from trafo.runtime.console import command, show
 from trafo.runtime.sizes import format_duration, format_rate
 from trafo.train.auto.asked import C, settle
 from trafo.train.config import TrainConfig as Options

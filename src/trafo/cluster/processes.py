@@ -12,7 +12,7 @@ from typing import Any
 
 from trafo.cluster.connect import unwrapped
 from trafo.errors import InputError
-from trafo.runtime.programs import PATIENCE, LineProgram
+from trafo.runtime.process import SECONDS_TO_END, LineProgram
 
 
 class NodeDiedError(Exception):
@@ -103,7 +103,7 @@ class RemoteProgram:
         """Wait until it has ended, and give its CPUs back."""
         with suppress(Exception):
             if self.is_alive:
-                self._ray.get(self._actor.close.remote(), timeout=PATIENCE)
+                self._ray.get(self._actor.close.remote(), timeout=SECONDS_TO_END)
         with suppress(Exception):
             self._ray.kill(self._actor)
         self.is_alive = False

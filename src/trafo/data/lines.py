@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trafo.errors import InputError
-from trafo.runtime.memory import available_memory
+from trafo.runtime.machine import available_memory
 from trafo.runtime.sizes import format_size
 from trafo.tokenizer.reading.files import read_file
 from trafo.tokenizer.reading.records import Errors
@@ -33,7 +33,7 @@ def read_lines(path: str | Path, errors: Errors = "strict") -> list[str]:
 
 def _all_bytes(path: Path) -> bytes:
     """The content, unless memory would run out, as a small compressed file can make it."""
-    most = (available_memory() or 1 << 62) // _MEMORY_PER_BYTE
+    most = available_memory() // _MEMORY_PER_BYTE
     parts, size = [], 0
     for part, _ in read_file(path, _READ_SIZE):
         parts.append(part)

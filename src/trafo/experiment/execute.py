@@ -25,7 +25,7 @@ from trafo.experiment.program import LocalProgram, LostProgramError, Program
 from trafo.experiment.result import read_result
 from trafo.experiment.spec import Problems
 from trafo.runtime.console import say
-from trafo.runtime.signals import handling
+from trafo.runtime.process import handle_signals
 from trafo.train.build import make_task
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import ranks
@@ -78,7 +78,7 @@ class Executor:
         """Train those that are not done; with `pause_at`, up to a step."""
         waiting = deque(run for run in runs if read_result(run.folder) is None)
         workers: list[Worker] = []
-        with handling(_interrupt, signal.SIGTERM):
+        with handle_signals(_interrupt, signal.SIGTERM):
             try:
                 while waiting or workers:
                     while waiting and len(workers) < self.jobs:

@@ -14,10 +14,9 @@ from rich.live import Live
 from trafo.account import training_flops
 from trafo.experiment.plan import PlannedRun, tokens_per_step
 from trafo.experiment.result import read_result
-from trafo.runtime.console import messages, say
+from trafo.runtime.console import messages, plain_table, say
 from trafo.runtime.json_text import parse_json
 from trafo.runtime.sizes import format_duration, parse_duration
-from trafo.runtime.tables import plain_table
 from trafo.train.config import TrainConfig
 from trafo.train.run import Run
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from trafo.runtime.programs import LineProgram
+from trafo.runtime.process import LineProgram
 
 _MODULE = "trafo.experiment.worker"
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

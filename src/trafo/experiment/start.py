@@ -21,9 +21,8 @@ from trafo.experiment.report.write import write_report
 from trafo.experiment.result import read_result
 from trafo.experiment.spec import Experiment, Halving
 from trafo.experiment.summary import Summary, records, summarize
-from trafo.runtime.atomic import storage_errors
-from trafo.runtime.lock import LOCK, locked
-from trafo.runtime.memory import available_memory
+from trafo.runtime.atomic import LOCK, lock_folder, storage_errors
+from trafo.runtime.machine import available_memory
 from trafo.runtime.sizes import format_size
 from trafo.train.config import TrainConfig
 from trafo.train.fit_memory import needed_bytes
@@ -73,8 +72,6 @@ def share_cluster(
 def _that_fit(configs: Sequence[TrainConfig]) -> int:
     """Runs at a time that memory has room for; an error if not even one."""
     free = available_memory()
-    if free is None:
-        return len(configs)
     distinct = dict.fromkeys(replace(config, seed=0, out=None) for config in configs)
     peak, config = max(((needed_bytes(c), c) for c in distinct), key=lambda pair: pair[0])
     what = f"a run needs {format_size(peak + _PROGRAM)} of memory, {format_size(free)} are free"
@@ -159,7 +156,7 @@ def run_experiment(
     prepare_data(runs)
     with storage_errors(folder, "making the folder"):
         folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
+    with lock_folder(folder):
         runs = _make(runs, experiment.halving, folder, jobs, threads, on)
         summary = summarize(experiment, runs)
         blocks: list[Block] = []

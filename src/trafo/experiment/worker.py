@@ -22,7 +22,7 @@ from trafo.config import with_values
 from trafo.errors import TrafoError
 from trafo.experiment.plan import tokens_per_step
 from trafo.experiment.result import Result, measured
-from trafo.runtime.memory import peak_memory, reset_peak_memory
+from trafo.runtime.machine import peak_memory, reset_peak_memory
 from trafo.runtime.progress import set_quiet
 from trafo.train.config import TrainConfig
 from trafo.train.metrics import Record

@@ -22,7 +22,7 @@ from trafo.generate.packed.decoder import PackedDecoder
 from trafo.generate.packed.pack import pack_decoder
 from trafo.models import EncoderDecoder
 from trafo.models.translator import Translator
-from trafo.runtime.workers import map_in_order
+from trafo.runtime.threads import map_in_order
 
 BATCH_TOKENS = 1500
 """source tokens per batch, about"""

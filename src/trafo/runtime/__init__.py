@@ -1,1 +1,1 @@
-"""Services of the running process: console, progress, atomic writes, memory, seed."""
+"""Services of the running process: console, progress, atomic writes, threads, the machine."""

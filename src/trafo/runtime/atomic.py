@@ -1,4 +1,4 @@
-"""Atomic writes: files and folders that are either complete or absent.
+"""Atomic writes and locks: files and folders that are complete or absent, and one writer's.
 
 New content goes to a hidden temporary file, is forced to disk and renamed over the old one, which
 is one atomic operation: a process that is killed or runs out of disk before it leaves the old
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import glob
 import os
 import re
@@ -19,7 +18,9 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TextIO, overload
+from typing import IO, Any, BinaryIO, Literal, TextIO, overload
+
+from filelock import lock_descriptor
 
 from trafo.errors import StorageError, TrafoError
 
@@ -39,6 +40,10 @@ _HINTS = {
 ABANDONED = 86_400.0
 """seconds after which unfinished files count as abandoned"""
 
+LOCK = ".lock"
+"""the file in a folder by which `lock_folder` keeps it for one process"""
+
+_NO_LOCKS_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # some network file systems
 _SECONDS_TO_LOCK = 1.0  # after which a living writer holds the lock of its file
 _LONGEST_NAME = 40
 _TOKEN_BYTES = 6
@@ -206,15 +211,6 @@ def _remove_dead(target: Path) -> None:
                 os.close(descriptor)
 
 
-def _try_lock(descriptor: int) -> bool:
-    """Lock it until it is closed; whether that was possible, which it is not on every system."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
 def is_leftover(path: Path) -> bool:
     """Whether the name is that of an unfinished file or folder."""
     return _LEFTOVER.fullmatch(path.name) is not None
@@ -280,3 +276,40 @@ def sync(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def lock_file(file: IO[Any], path: Path) -> None:
+    """Lock an open file until it is closed or this process ends.
+
+    If another process holds the lock, raise an error about `path`.
+    """
+    if not _try_lock(file.fileno(), without_locks=True):
+        raise StorageError(
+            "is being written by another process",
+            where=str(path),
+            hint="wait until it ends, or choose another place",
+        )
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder, which must exist."""
+    path = folder / LOCK
+    with storage_errors(path):
+        file = path.open("ab")
+    with file:
+        lock_file(file, folder)
+        yield
+
+
+def _try_lock(descriptor: int, *, without_locks: bool = False) -> bool:
+    """Lock an open file or folder until it is closed, and return whether that was possible.
+
+    `without_locks` is the answer on network file systems that have none.
+    """
+    try:
+        return lock_descriptor(descriptor, blocking=False)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS_HERE:
+            raise
+        return without_locks

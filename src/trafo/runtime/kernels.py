@@ -19,7 +19,7 @@ import numba
 from numba.core import event
 
 from trafo.runtime.console import say
-from trafo.runtime.short_thread import in_short_thread
+from trafo.runtime.threads import in_short_thread
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

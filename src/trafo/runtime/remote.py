@@ -23,7 +23,7 @@ from trafo.errors import (
     missing_package,
 )
 from trafo.runtime.atomic import atomic_write
-from trafo.runtime.cache import cache_folder
+from trafo.runtime.machine import cache_folder
 from trafo.runtime.progress import progress
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -31,7 +31,7 @@ _LOCAL = ("file", "local")
 _BLOCK = 4 << 20
 
 
-def located(place: str | Path | RemotePath) -> Path | RemotePath:
+def parse_path(place: str | Path | RemotePath) -> Path | RemotePath:
     """A URL as a remote path; anything else, and `file://`, as a path of this machine."""
     if isinstance(place, RemotePath):
         return place
@@ -189,13 +189,13 @@ def remote_errors(
         raise kind(f"cannot be {done}: {what}", where=str(path)) from error
 
 
-def fetched(place: str | Path) -> Path:
+def local_copy_of(place: str | Path) -> Path:
     """A path of this machine with the content of `place`: itself, or a fresh copy.
 
     Of a folder only the files right inside are copied, and those that are no longer there are
     removed; a folder that does not exist yet is an empty one.
     """
-    path = located(place)
+    path = parse_path(place)
     if isinstance(path, Path):
         return path
     files = path.files()
@@ -217,7 +217,7 @@ def send_folder(folder: Path, to: str | Path, last: str) -> None:
 
     If `to` is a local path, the folder is not a copy, and nothing is sent.
     """
-    path = located(to)
+    path = parse_path(to)
     if isinstance(path, RemotePath):
         files = sorted(file for file in folder.iterdir() if file.is_file())
         for file in sorted(files, key=lambda file: file.name == last):

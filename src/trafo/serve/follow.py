@@ -12,7 +12,7 @@ from trafo.checkpoint.bundle import load_translator
 from trafo.checkpoint.locate import CHECKPOINTS, find_kind
 from trafo.checkpoint.store import CheckpointStore
 from trafo.errors import TrafoError
-from trafo.runtime.short_thread import in_short_thread_async
+from trafo.runtime.threads import in_short_thread_async
 from trafo.serve.config import ServeConfig
 from trafo.serve.messages import tell
 from trafo.serve.models import LanguageModel, Models, Served, load_language_model

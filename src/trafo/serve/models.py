@@ -23,7 +23,7 @@ from trafo.generate.engine import build_engine
 from trafo.generate.request import vocab_size
 from trafo.models import CausalLM, EncoderDecoderConfig, RecurrentConfig
 from trafo.models.translator import Translator
-from trafo.runtime.short_thread import in_short_thread
+from trafo.runtime.threads import in_short_thread
 from trafo.serve.config import ServeConfig
 from trafo.serve.engine_thread import EngineThread
 from trafo.serve.errors import ApiError

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from trafo.generate.complete import encode_prompt
 from trafo.generate.config import GenerationConfig
 from trafo.generate.request import check_prompt
-from trafo.runtime.short_thread import in_short_thread_async
+from trafo.runtime.threads import in_short_thread_async
 from trafo.serve.config import ServeConfig
 from trafo.serve.errors import (
     ApiError,

@@ -186,9 +186,10 @@ class Tokenizer:
     ) -> list[list[int]]:
         """The ids of each text, on all cores."""
         require_lists(texts=texts)
-        from trafo.runtime.workers import default_workers, map_in_order
+        from trafo.runtime.machine import available_cores
+        from trafo.runtime.threads import map_in_order
 
-        workers = default_workers()
+        workers = available_cores()
         groups = [texts[i::workers] for i in range(workers)]
         ids = map_in_order(lambda group: [self.encode(t, special) for t in group], groups, workers)
         result: list[list[int]] = [[]] * len(texts)

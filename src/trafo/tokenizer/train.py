@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from trafo.errors import InputError, check_types, require_lists
-from trafo.runtime.memory import peak_memory
+from trafo.errors import InputError, check_types, require_at_least, require_lists
+from trafo.runtime.machine import peak_memory
 from trafo.runtime.progress import progress
 from trafo.runtime.sizes import format_size
-from trafo.runtime.workers import at_least_one, checked_workers
+from trafo.runtime.threads import resolve_num_workers
 from trafo.tokenizer.counting.counter import (
     WordCounter,
     WordTotals,
@@ -98,8 +98,8 @@ def train_tokenizer(
     require_lists(special_tokens=special_tokens)
     special_tokens = list(dict.fromkeys(special_tokens))
     num_merges = _num_merges(vocab_size, special_tokens)
-    workers = checked_workers(num_workers)
-    chunk_size = at_least_one("chunk_size", chunk_size)
+    workers = resolve_num_workers(num_workers)
+    require_at_least(1, chunk_size=chunk_size)
     if max_memory is not None:
         workers, chunk_size = _smaller(workers, chunk_size, max_memory)
     inputs = open_inputs(inputs, field, errors)

@@ -11,7 +11,7 @@ from trafo.fast import accelerate
 from trafo.fast.threads import torch_threads
 from trafo.models import build_model
 from trafo.optim.config import build_optimizers
-from trafo.runtime.seed import seed_everything
+from trafo.runtime.process import seed_everything
 from trafo.runtime.threads import ThreadChooser
 from trafo.train.config import TrainConfig
 from trafo.train.distributed import Ranks, distribute

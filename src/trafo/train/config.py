@@ -24,7 +24,7 @@ from trafo.models import (
     TransformerLMConfig,
 )
 from trafo.optim.config import OptimizerConfig
-from trafo.runtime.seed import check_seed
+from trafo.runtime.process import check_seed
 from trafo.runtime.sizes import parse_duration
 
 Architecture = Literal["transformer-lm", "gpt2", "encoder-decoder", "recurrent"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trafo.account import Workload, account, memory
 from trafo.account.formula import training_flops
 from trafo.errors import ConfigError, require
-from trafo.runtime.memory import machine_memory
+from trafo.runtime.machine import machine_memory
 from trafo.runtime.sizes import format_size
 from trafo.train.config import TrainConfig
 

@@ -16,7 +16,7 @@ from trafo.checkpoint.bundle import describe_model, refuse_other_class
 from trafo.checkpoint.store import CheckpointStore
 from trafo.config import to_tree
 from trafo.errors import InputError, StorageError, TrafoError
-from trafo.runtime.signals import Interruption, interruptions
+from trafo.runtime.process import Interruption, catch_interruptions
 from trafo.runtime.sizes import parse_duration
 from trafo.train.machine import dtype_of, peak_of
 from trafo.train.metrics import Record
@@ -71,7 +71,7 @@ class Trainer:
                 peak = peak_of(self.training.device, dtype_of(self.config.machine))
                 self._peak_flops = peak.flops * self.ranks.world
         left = None if self.config.budget is None else self._seconds_left()
-        with interruptions() as interruption, self.listener.listening(self.state, left):
+        with catch_interruptions() as interruption, self.listener.listening(self.state, left):
             self.clock.begin_steps()
             while self.state.step < self.state.plan.steps:
                 self.advance()

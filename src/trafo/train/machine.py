@@ -21,8 +21,8 @@ import torch
 
 from trafo.errors import StorageError, require
 from trafo.runtime.atomic import atomic_write
-from trafo.runtime.cache import cache_folder
 from trafo.runtime.json_text import parse_json
+from trafo.runtime.machine import cache_folder
 from trafo.train.config import MachineConfig, Precision
 from trafo.train.distributed import is_first_process
 

@@ -33,6 +33,7 @@ from trafo.errors import ConfigError, FormatError, InputError, StorageError, did
 from trafo.models import CausalLM
 from trafo.runtime.atomic import (
     ABANDONED,
+    LOCK,
     atomic_folder,
     atomic_write,
     is_leftover,
@@ -41,7 +42,6 @@ from trafo.runtime.atomic import (
     storage_errors,
 )
 from trafo.runtime.console import say
-from trafo.runtime.lock import LOCK
 from trafo.runtime.sizes import parse_duration
 from trafo.train.config import TrainConfig
 from trafo.train.metrics import Record, newest_validation, read_metrics

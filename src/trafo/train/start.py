@@ -13,8 +13,7 @@ from trafo.checkpoint.bundle import load_config
 from trafo.checkpoint.store import CheckpointStore
 from trafo.config import flatten, to_tree, to_yaml, with_values
 from trafo.errors import TrafoError, require
-from trafo.runtime.atomic import atomic_write
-from trafo.runtime.lock import locked
+from trafo.runtime.atomic import atomic_write, lock_folder
 from trafo.train.auto.asked import C, settle
 from trafo.train.build import build
 from trafo.train.config import TrainConfig, can_change
@@ -165,7 +164,7 @@ def _fit(trainer: Trainer, opening: str) -> Run:
 
 def _held(run: Run, mine: Ranks) -> AbstractContextManager[None]:
     """Lock the folder for this process while the block runs."""
-    return locked(run.path) if mine.is_first else nullcontext()
+    return lock_folder(run.path) if mine.is_first else nullcontext()
 
 
 def _new_run(config: TrainConfig, mine: Ranks) -> Run:

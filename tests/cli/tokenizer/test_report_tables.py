@@ -10,8 +10,7 @@ from trafo.cli.tokenizer.report_tables import (
     comparison_tables,
     report_tables,
 )
-from trafo.runtime.console import results, show
-from trafo.runtime.tables import percent
+from trafo.runtime.console import percent, results, show
 from trafo.tokenizer.report import measure
 
 

@@ -339,7 +339,7 @@ def test_two_runs_at_once_do_not_mix(tmp_path: Path, tokenizer: Tokenizer) -> No
 MEASURE = """
 import sys
 from pathlib import Path
-from trafo.runtime.memory import peak_memory
+from trafo.runtime.machine import peak_memory
 from trafo.tokenizer.token_files import encode_files as corpus
 from trafo.tokenizer.tokenizer import Tokenizer
 

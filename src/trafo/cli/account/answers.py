@@ -16,8 +16,8 @@ from rich.text import Text
 from trafo.account import Workload, account, largest_batch, memory, speed, update
 from trafo.errors import require_at_least
 from trafo.models import ModelConfig, model_name
+from trafo.runtime.console import dim, percent, plain_table
 from trafo.runtime.sizes import format_duration, format_flops, format_rate, format_size, parse_size
-from trafo.runtime.tables import dim, percent, plain_table
 
 if TYPE_CHECKING:
     from trafo.cli.account.command import Options

@@ -12,7 +12,7 @@ from trafo.cli.account.models import parse_with_model
 from trafo.cli.arguments import OptionalFloat, OptionalInt, OptionalPath, OptionalString
 from trafo.config import parse_flags
 from trafo.errors import require
-from trafo.runtime.console import say, show, show_json
+from trafo.runtime.console import plain_table, say, show, show_json
 from trafo.runtime.progress import progress
 from trafo.runtime.sizes import format_duration, format_size
 
@@ -114,7 +114,6 @@ def run(options: Asked | ComplexityOptions) -> None:
 def _run_measure(given: dict[str, tuple[ModelConfig, Workload]] | None, ask: Options) -> None:
     """Predict and measure the given model, or five different ones."""
     from trafo.account.measurement import EXAMPLES, measure
-    from trafo.runtime.tables import plain_table
 
     examples, found = given or EXAMPLES, {}
     with progress("measuring training steps", total=len(examples), unit="steps") as bar:
@@ -148,7 +147,6 @@ def _run_account(name: str, config: ModelConfig, work: Workload, ask: Options) -
 def _run_complexity(options: ComplexityOptions) -> None:
     """Time layers, and print how their time grows."""
     from trafo.account.growth import measure_growth
-    from trafo.runtime.tables import plain_table
 
     growths = measure_growth(options.lengths, d_model=options.d_model, window=options.window)
     if options.json:

@@ -13,7 +13,7 @@ from trafo.cli.arguments import OptionalString, Strings, TokenizerPath
 from trafo.cli.tokenizer.existing import refuse_to_replace
 from trafo.errors import ConfigError, FormatError
 from trafo.runtime.console import show
-from trafo.runtime.remote import fetched
+from trafo.runtime.remote import local_copy_of
 
 if TYPE_CHECKING:
     from trafo.tokenizer.formats.load import Format
@@ -75,7 +75,7 @@ def _source(options: Options) -> tuple[TokenizerSpec, str]:
     from trafo.tokenizer.formats.load import detect_format, load_any
     from trafo.tokenizer.formats.spec import with_special_tokens
 
-    path = fetched(options.tokenizer) if options.tokenizer else options.tokenizer
+    path = local_copy_of(options.tokenizer) if options.tokenizer else options.tokenizer
     kind = find_kind(Path(path))
     if kind in (None, "hugging-face"):
         specials = options.special_tokens or None

@@ -22,9 +22,8 @@ from trafo.cli.arguments import (
 )
 from trafo.cli.pipes import is_interactive, stdin_text, wait_for_stdin, write_text
 from trafo.errors import ConfigError, InputError, StorageError, require_at_least
-from trafo.runtime.commands import command
-from trafo.runtime.console import show
-from trafo.runtime.remote import RemotePath, located
+from trafo.runtime.console import command, show
+from trafo.runtime.remote import RemotePath, parse_path
 from trafo.runtime.sizes import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def run(options: Options) -> None:
 
 def _refuse_other_files(out: str) -> None:
     """A token file may be replaced; any other file may not."""
-    if located(out).exists() and not located(f"{out}.json").exists():
+    if parse_path(out).exists() and not parse_path(f"{out}.json").exists():
         raise StorageError(
             "exists and is not a token file", where=out, hint="give another name for --out"
         )
@@ -138,7 +137,7 @@ def _elsewhere(options: Options) -> AbstractContextManager[EncodeElsewhere | Non
 
 def _time_of_change(out: str) -> int:
     """Of the manifest, which is written last; 0 if there is none."""
-    manifest = located(f"{out}.json")
+    manifest = parse_path(f"{out}.json")
     if isinstance(manifest, RemotePath):
         return manifest.size_and_change()[1] if manifest.exists() else 0
     return manifest.stat().st_mtime_ns if manifest.exists() else 0

@@ -12,8 +12,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from trafo.runtime.console import dim, percent, plain_table
 from trafo.runtime.sizes import format_size
-from trafo.runtime.tables import dim, percent, plain_table
 from trafo.tokenizer.report.facts import Report, Share, Token, Totals
 from trafo.tokenizer.report.readable import readable, visible
 from trafo.tokenizer.tokenizer import Tokenizer

@@ -16,9 +16,8 @@ from trafo.cli.arguments import (
 )
 from trafo.cli.tokenizer.existing import COUNTS, refuse_other_training
 from trafo.errors import InputError, require_at_least
-from trafo.runtime.commands import command
-from trafo.runtime.console import show
-from trafo.runtime.remote import fetched, send_folder
+from trafo.runtime.console import command, show
+from trafo.runtime.remote import local_copy_of, send_folder
 from trafo.runtime.sizes import parse_size
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def run(options: Options) -> None:
     from trafo.cli.tokenizer.training_summary import training_summary
     from trafo.tokenizer import open_inputs
 
-    folder = fetched(options.out)
+    folder = local_copy_of(options.out)
     resumed = (folder / COUNTS).exists()
     inputs = open_inputs(options.text, options.field, options.errors)
     max_memory = None if options.max_memory is None else parse_size(options.max_memory)

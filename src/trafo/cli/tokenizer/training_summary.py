@@ -6,8 +6,8 @@ from rich.table import Table
 from rich.text import Text
 
 from trafo.cli.tokenizer.report_tables import clipped
+from trafo.runtime.console import dim, plain_table
 from trafo.runtime.sizes import format_duration, format_rate, format_size
-from trafo.runtime.tables import dim, plain_table
 from trafo.tokenizer.kernels.arrays import NUM_BYTES
 from trafo.tokenizer.reading.inputs import Inputs
 from trafo.tokenizer.report.readable import readable

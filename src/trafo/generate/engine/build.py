@@ -15,7 +15,7 @@ from trafo.generate.engine.cache import PagedCache, StepBatch
 from trafo.generate.engine.engine import Engine
 from trafo.generate.engine.readable_step import ReadableStep
 from trafo.models import CausalLM, is_builtin
-from trafo.runtime.memory import available_memory
+from trafo.runtime.machine import available_memory
 from trafo.runtime.threads import ThreadChooser
 
 if TYPE_CHECKING:

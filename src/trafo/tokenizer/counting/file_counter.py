@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from trafo.runtime.workers import Pool, map_in_order
+from trafo.runtime.threads import Pool, map_in_order
 from trafo.tokenizer.counting.counter import WordCounter
 from trafo.tokenizer.counting.store import CountStore
 from trafo.tokenizer.reading.chunks import START, Chunker, PlannedChunk

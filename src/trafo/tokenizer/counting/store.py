@@ -25,9 +25,8 @@ from typing import Any
 import numpy as np
 
 from trafo.errors import FormatError
-from trafo.runtime.atomic import atomic_write, remove_leftovers, storage_errors, sync
+from trafo.runtime.atomic import atomic_write, lock_file, remove_leftovers, storage_errors, sync
 from trafo.runtime.json_text import parse_json
-from trafo.runtime.lock import lock
 from trafo.tokenizer.counting.counter import WordCounter, WordCounts, WordTotals, merge_counts
 from trafo.tokenizer.reading.chunks import START, Position
 
@@ -61,7 +60,7 @@ class CountStore:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = (folder / "lock").open("wb")
             try:
-                lock(self._lock, folder)
+                lock_file(self._lock, folder)
                 remove_leftovers(folder / _MANIFEST)
                 self._read_manifest()
                 self._remove_other_runs()

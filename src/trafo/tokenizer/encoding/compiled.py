@@ -13,7 +13,8 @@ from contextlib import suppress
 import numpy as np
 
 from trafo.errors import InputError
-from trafo.runtime.workers import Pool, default_workers, map_in_order
+from trafo.runtime.machine import available_cores
+from trafo.runtime.threads import Pool, map_in_order
 from trafo.tokenizer.encoding.encoder import BUFFER, Encoder, Merges
 from trafo.tokenizer.encoding.first import SpecialPolicy, check_choice, refusal_of_special, utf8
 from trafo.tokenizer.formats.spec import TokenizerSpec
@@ -116,7 +117,7 @@ class CompiledEncoder:
         count = 0
         chunks = _chunks(data, self.new_cutter(special))
         encoded = map_in_order(
-            lambda chunk: self._encode_part(data, *chunk, special), chunks, default_workers()
+            lambda chunk: self._encode_part(data, *chunk, special), chunks, available_cores()
         )
         for found in encoded:
             ids[count : count + len(found)] = found

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from trafo.errors import FormatError, InputError
 from trafo.runtime.atomic import storage_errors
-from trafo.runtime.remote import fetched
+from trafo.runtime.remote import local_copy_of
 from trafo.tokenizer.formats.gpt2 import read_gpt2, write_gpt2
 from trafo.tokenizer.formats.huggingface import read_huggingface, write_huggingface
 from trafo.tokenizer.formats.json_files import read_json, write_json
@@ -134,7 +134,7 @@ def load_any(
     `pattern` is for formats that do not name theirs. `special_tokens` are added to those that the
     file names; where it names none, the usual ones are assumed, unless some are given here.
     """
-    path = fetched(path) if str(path) else path
+    path = local_copy_of(path) if str(path) else path
     found = detect_format(path)
     path = Path(path)
     match found:

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from trafo.errors import InputError
-from trafo.runtime.memory import available_memory
+from trafo.runtime.machine import available_memory
 from trafo.runtime.sizes import format_size
 from trafo.tokenizer.kernels.arrays import Bytes, Int64s, Specials
 from trafo.tokenizer.reading.files import read_range
@@ -195,7 +195,7 @@ class Chunker:
 
     def _refuse_too_long(self, num_bytes: int, file: InputFile) -> None:
         """Raise if so much text without a place to cut, perhaps one word, does not fit."""
-        available = self._max_memory or available_memory() or 1 << 62
+        available = self._max_memory or available_memory()
         needed = _MEMORY_OF_WORD * num_bytes
         if needed > max(available, _MEMORY_OF_WORD * self._chunk_size):
             raise InputError(

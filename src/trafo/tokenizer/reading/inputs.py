@@ -16,7 +16,7 @@ from stat import S_ISREG
 from typing import Any
 
 from trafo.errors import InputError, check_types
-from trafo.runtime.remote import RemotePath, located
+from trafo.runtime.remote import RemotePath, parse_path
 from trafo.tokenizer.reading.files import AnyPath, is_compressed, read_file
 from trafo.tokenizer.reading.records import Errors, read_jsonl, read_parquet
 
@@ -144,7 +144,7 @@ def _name(path: AnyPath) -> str:
 def _files_of(path: str | Path) -> Sequence[AnyPath]:
     if not str(path):
         raise InputError("the path of a text is empty", hint="give a file, a folder or a glob")
-    plain = located(path)
+    plain = parse_path(path)
     if isinstance(plain, RemotePath):
         return _remote_files_of(plain)
     if plain.is_dir():

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trafo.errors import InputError
+from trafo.runtime.machine import available_cores
 from trafo.runtime.progress import progress
-from trafo.runtime.workers import default_workers, map_in_order
+from trafo.runtime.threads import map_in_order
 from trafo.tokenizer.formats.spec import TokenizerSpec
 from trafo.tokenizer.kernels.arrays import Ids
 from trafo.tokenizer.reading.chunks import Chunk, Chunker
@@ -46,7 +47,7 @@ def measure(
     chunker = Chunker(inputs, tokenizer.pattern, meter.finder, chunk_size)
     files = {str(file.path): Totals() for file in inputs.files}
     with progress(f"measuring {name}", total=inputs.size, unit="MB", scale=1e6) as bar:
-        for chunk in map_in_order(chunker.read, chunker.plan(), default_workers()):
+        for chunk in map_in_order(chunker.read, chunker.plan(), available_cores()):
             files[str(chunk.plan.file.path)] += meter.add(chunk)
             bar.advance(chunk.plan.disk_bytes)
     if not meter.counts.any():

@@ -11,8 +11,8 @@ import numpy as np
 
 from trafo.errors import InputError, check_types
 from trafo.runtime.progress import progress
-from trafo.runtime.remote import RemotePath, located
-from trafo.runtime.workers import checked_workers, map_in_order
+from trafo.runtime.remote import RemotePath, parse_path
+from trafo.runtime.threads import map_in_order, resolve_num_workers
 from trafo.tokenizer.formats.spec import END_OF_TEXT
 from trafo.tokenizer.kernels.arrays import Int64s, Specials
 from trafo.tokenizer.kernels.bpe import NO_ID
@@ -54,10 +54,10 @@ def encode_files(
         "special": special,
         "end_of_document": end_of_document,
     }
-    workers = checked_workers(num_workers)
+    workers = resolve_num_workers(num_workers)
     job = EncodingJob(inputs, special, end_of_document)
     encoder = ChunkEncoder(tokenizer, job)
-    place = located(out)
+    place = parse_path(out)
     path = place if isinstance(place, Path) else place.local_copy
     with TokenWriter(path, tokenizer.hash, tokenizer.vocab_size, made_from) as writer:
         if not writer.is_finished:

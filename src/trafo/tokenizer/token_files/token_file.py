@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from trafo.errors import FormatError, InputError
 from trafo.runtime.atomic import atomic_write, storage_errors
 from trafo.runtime.json_text import parse_json
-from trafo.runtime.remote import RemotePath, located
+from trafo.runtime.remote import RemotePath, parse_path
 
 Tokens = NDArray[np.uint16] | NDArray[np.uint32]
 
@@ -47,7 +47,7 @@ class Manifest:
 
 def fetch_token_file(place: str | Path) -> Path:
     """The local path of a token file; a remote one is copied first."""
-    path = located(place)
+    path = parse_path(place)
     if isinstance(path, Path):
         return path
     copy, remote_manifest = path.local_copy, RemotePath(f"{path}.json")

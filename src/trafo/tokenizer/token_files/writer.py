@@ -24,10 +24,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from trafo.errors import FormatError, InputError
-from trafo.runtime.atomic import atomic_write, remove_leftovers, storage_errors, sync
+from trafo.runtime.atomic import atomic_write, lock_file, remove_leftovers, storage_errors, sync
 from trafo.runtime.console import say
 from trafo.runtime.json_text import parse_json
-from trafo.runtime.lock import lock
 from trafo.tokenizer.kernels.arrays import Int64s
 from trafo.tokenizer.reading.chunks import START, Position
 from trafo.tokenizer.token_files.token_file import (
@@ -131,7 +130,7 @@ class TokenWriter:
         for path in (self._partial, self._partial_documents):
             path.touch()
             self._files.append(path.open("r+b"))
-        lock(self._files[0], self._path)
+        lock_file(self._files[0], self._path)
         self._now = self._read_journal()
         if not self._now.num_tokens:  # then the journal does not describe the files to be written
             self._journal_path.unlink(missing_ok=True)
