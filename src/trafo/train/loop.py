@@ -123,7 +123,7 @@ class Trainer:
 
     def _do_what_is_due(self) -> None:
         state = self.state
-        if state.plan.is_due(state.plan.evaluate_every, state.step):
+        if state.plan.is_validation_due(self.config, state.step):
             self._validate()
         if self.config.budget is not None and state.plan.is_due(
             state.plan.correct_every, state.step

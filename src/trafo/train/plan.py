@@ -146,6 +146,12 @@ class Plan:
         """Whether something that happens every `every` steps is due after this step."""
         return every > 0 and (step % every == 0 or step == self.steps)
 
+    def is_validation_due(self, config: TrainConfig, step: int) -> bool:
+        """Whether to validate after this step; shortly before the end, the last one will do."""
+        is_close = self.steps - self.evaluate_every / 2 < step < self.steps
+        skips = is_close and config.watch.evaluate_every is None
+        return self.is_due(self.evaluate_every, step) and not skips
+
     @property
     def correct_every(self) -> int:
         """Steps between two corrections of the number of steps."""
@@ -198,8 +204,12 @@ def _intervals(config: TrainConfig, steps: int, task: Task, tokens: int) -> dict
     times = min(_VALIDATIONS, max(1, int(share * _forward_tokens(config, steps, task) / tokens)))
     every = config.watch.evaluate_every or -(-steps // times)
     samples = config.watch.sample_every
-    # A multiple: what is saved has just been measured, and can be called the best.
+    # What has just been measured is saved, and can be called the best: one interval is a multiple
+    # of the other. Checkpoints do not wait for rare validations.
     checkpoints = every * max(1, round(steps / _CHECKPOINTS / every))
+    if (between := max(1, round(_CHECKPOINTS * every / steps))) > 1:
+        checkpoints = -(-every // between)
+        every = config.watch.evaluate_every or checkpoints * between
     return {
         "evaluate_every": every,
         "sample_every": max(1, steps // _SAMPLES) if samples is None else samples,
