@@ -31,7 +31,7 @@ _FORWARD_COST = {"float32": 0.4, "bfloat16": 0.8}
 # A validation loss on this much text has a standard error of about 1 %: in TinyStories, losses of
 # windows of 96 tokens differ by 0.5 nats. With fewer than the fewest it says next to nothing.
 _ENOUGH_TOKENS, _ENOUGH_WINDOWS, _FEWEST_WINDOWS = 32_768, 128, 4
-_WRONG_PLAN = 1.5  # times as many or as few steps as planned: the intervals change too
+_WRONG_PLAN = 1.25  # times as many or as few steps as planned: the intervals change too
 _SMOOTHING = 20  # steps
 # For the last validation, checkpoint and picture.
 _RESERVE = 0.03
@@ -167,7 +167,8 @@ class Plan:
     ) -> Plan:
         """The same plan with the steps that still fit; at least one more.
 
-        Intervals stay, unless the steps were planned all wrong.
+        Intervals stay, unless the steps were planned all wrong; before the first validation, its
+        tokens change with them.
         """
         # What is measured after the last step takes the time of a few.
         at_the_end = {self.evaluate_tokens, self.final_tokens(config, task)}
@@ -177,6 +178,8 @@ class Plan:
         plan = dataclasses.replace(self, steps=steps)
         if 1 / _WRONG_PLAN < steps / self.planned_steps < _WRONG_PLAN:
             return plan
+        if step < self.evaluate_every and step < self.steps:  # nothing to compare with yet
+            return Plan.of(config, steps, task)
         intervals = _intervals(config, steps, task, self.evaluate_tokens)
         return dataclasses.replace(plan, planned_steps=steps, **intervals)
 
