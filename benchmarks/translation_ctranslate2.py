@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
+from ctranslate2_model import load_ctranslate2
 from timing import Contenders, compare
-from trafo.checkpoint.convert.ctranslate2 import load_ctranslate2
 from trafo.fast import accelerate
 from trafo.generate.beam import beam_search_all
 from trafo.generate.beam_config import BeamConfig

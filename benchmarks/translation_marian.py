@@ -23,7 +23,7 @@ import torch
 
 from timing import Contenders, compare, silence
 from trafo.checkpoint.bundle import load_translator
-from trafo.data.lines import read_lines
+from trafo.data.pairs import read_lines
 from trafo.data.prepare_pairs import TranslationConfig
 from trafo.generate.beam import beam_search_all
 from trafo.generate.beam_config import BeamConfig

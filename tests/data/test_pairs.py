@@ -2,11 +2,13 @@
 
 import gzip
 import json
+import os
+from pathlib import Path
 
 import pytest
 import zstandard
 
-from trafo.data.pairs import read_pairs
+from trafo.data.pairs import read_lines, read_pairs
 from trafo.errors import InputError
 
 PAIRS = [("Two dogs.", "Zwei Hunde."), ("A\u2028man\u0085sings", "Ein Mann singt"), ("x y", "z")]
@@ -81,3 +83,25 @@ def test_invalid_utf8_of_a_side_can_be_replaced(tmp_path):
     with pytest.raises(InputError, match="line 1 is not UTF-8: byte 0xff"):
         read_pairs([one, other])
     assert texts(read_pairs([one, other], errors="replace")) == [("a \ufffd b", "d"), ("c", "e")]
+
+
+def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes("one\u2028still one\r\ntwo\x0bstill two\n\nfour".encode())
+    assert read_lines(path) == ["one\u2028still one", "two\x0bstill two", "", "four"]
+
+
+def test_what_might_never_end_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")  # without a writer
+    for path in ("/dev/zero", tmp_path / "pipe", tmp_path):
+        with pytest.raises(InputError, match=f"{path}: is a pipe, a folder or a device"):
+            read_lines(path)
+
+
+def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "bomb.txt.gz"
+    path.write_bytes(gzip.compress(bytes(10**7)))
+    assert path.stat().st_size < 10**5
+    monkeypatch.setattr("trafo.data.pairs.available_memory", lambda: 10**7)
+    with pytest.raises(InputError, match=r"bomb.*: has more than 2\.50 MB of text"):
+        read_lines(path)

@@ -3,10 +3,10 @@ import torch
 from torch import nn as torch_nn
 
 from trafo.fast import accelerate, recompute
-from trafo.fast.feed_forward import _SILU_GATE
+from trafo.fast.layers import _SILU_GATE
 from trafo.fast.recompute import recomputed, recomputed_linear
 from trafo.nn import FeedForward, LayerNorm, RMSNorm, SwiGLU
-from trafo.nn.swiglu import silu_gate
+from trafo.nn.feed_forward import silu_gate
 
 
 def formula(x, y, z):

@@ -22,7 +22,7 @@ from trafo.config import fields_table, flatten, to_tree, with_values
 from trafo.errors import ConfigError
 from trafo.generate.engine.build import supports_kernels
 from trafo.models import CausalLM, TransformerLM
-from trafo.models.transformer_lm_config import TransformerLMConfig
+from trafo.models.transformer_lm import TransformerLMConfig
 from trafo.train import start
 from trafo.train.config import ON_RESUME, TrainConfig, can_change
 from trafo.train.run import Run

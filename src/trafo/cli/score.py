@@ -51,7 +51,7 @@ class Options:
 
 def run(options: Options) -> None:
     """Read, score, show."""
-    from trafo.data.lines import read_lines
+    from trafo.data.pairs import read_lines
     from trafo.evaluate.corpus import corpus_score
 
     hypotheses = read_lines(options.hypothesis)
@@ -72,7 +72,7 @@ def run(options: Options) -> None:
 
 
 def _aligned(path: Path, with_path: Path, with_lines: list[str]) -> list[str]:
-    from trafo.data.lines import read_lines
+    from trafo.data.pairs import read_lines
 
     lines = read_lines(path)
     if len(lines) != len(with_lines):

@@ -107,7 +107,7 @@ def translate_all(
 
 
 def _sentences(files: Sequence[Path]) -> list[str]:
-    from trafo.data.lines import read_lines
+    from trafo.data.pairs import read_lines
 
     if files:
         return [line for path in files for line in read_lines(path)]
@@ -173,7 +173,7 @@ def _draw(
 def _show_trees(bundle: TranslatorBundle, sentences: Sequence[str], search: BeamConfig) -> None:
     from trafo.generate.beam import beam_search_steps
     from trafo.generate.translate import source_ids
-    from trafo.models.evaluating import evaluating
+    from trafo.models.base import evaluating
 
     model, tokenizer = bundle.model, bundle.tokenizer
     places = [place for place, sentence in enumerate(sentences) if sentence.strip()]

@@ -16,7 +16,7 @@ from trafo.errors import InputError
 from trafo.evaluate.windows import Window, batches, spread, windows
 from trafo.fast import head_loss
 from trafo.models import CausalLM
-from trafo.models.evaluating import evaluating
+from trafo.models.base import evaluating
 
 
 @dataclass(frozen=True)

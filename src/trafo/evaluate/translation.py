@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from trafo.data.pair_batches import EncodedPairs, PairBatch
 from trafo.data.pair_tokenizer import LEAD
 from trafo.evaluate.evaluation import Evaluation, standard_error
-from trafo.models.evaluating import evaluating
+from trafo.models.base import evaluating
 from trafo.models.translator import Translator
 from trafo.optim import cross_entropy
 

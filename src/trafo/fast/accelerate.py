@@ -10,10 +10,14 @@ from typing import TypeVar
 from torch.nn import Module
 
 from trafo.fast.attention import FusedAttention
-from trafo.fast.feed_forward import FastFeedForward, FastSwiGLU
-from trafo.fast.linear import FastLinear
-from trafo.fast.norm import FastLayerNorm, FastRMSNorm
-from trafo.fast.rotary import FastRotaryPositionalEmbedding
+from trafo.fast.layers import (
+    FastFeedForward,
+    FastLayerNorm,
+    FastLinear,
+    FastRMSNorm,
+    FastRotaryPositionalEmbedding,
+    FastSwiGLU,
+)
 from trafo.nn import (
     FeedForward,
     HeadsAttention,

@@ -52,7 +52,7 @@ class FusedAttention(HeadsAttention):
             k,
             v,
             # Without a mask the kernel is faster.
-            attn_mask=None if causal or sees_all else self.seen(k, mask, slots),
+            attn_mask=None if causal or sees_all else self.attention_mask(k, mask, slots),
             is_causal=causal,
             enable_gqa=q.shape[1] != k.shape[1],
         )
@@ -62,7 +62,7 @@ class FusedAttention(HeadsAttention):
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slots: Tensor | None
     ) -> Tensor:
         """The formula in fewer passes: what is hidden gets -inf added, in place, before softmax."""
-        seen = self.seen(k, mask, slots)
+        seen = self.attention_mask(k, mask, slots)
         if seen is not None and mask is not None and _hides_all_from_some(seen):
             return super().forward(q, k, v, mask, slots)  # softmax would give NaN there
         k, v = share_heads(k, q.shape[1]), share_heads(v, q.shape[1])

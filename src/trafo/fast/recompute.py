@@ -8,7 +8,7 @@ because such functions touch each number only once, and leaves nothing but the i
 What it costs is memory traffic: each step of a formula reads and writes tensors larger than the
 processor's cache. A function that treats every row alike runs over a few rows at a time, whose
 steps stay in the cache. Where even that is much of a training step, the function comes with its
-gradient written out by hand (`WrittenOut`), in fewer steps than autograd takes.
+gradient written out by hand (`ManualGradient`), in fewer steps than autograd takes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ _BLOCK_NUMBERS = 2**18
 
 
 @dataclass(frozen=True)
-class WrittenOut:
+class ManualGradient:
     """A function of tensors of one shape, and its gradient, into memory that is there already."""
 
     forward: Callable[..., object]
@@ -86,7 +86,7 @@ def recomputed_linear(
     function: Callable[..., Tensor],
     weight: Float[Tensor, "d_out d_in"],
     *inputs: Float[Tensor, "*lead d_in"],
-    steps: WrittenOut | None = None,
+    steps: ManualGradient | None = None,
 ) -> Float[Tensor, "*lead d_out"]:
     """`function(*inputs) @ weight.T`, which does not even keep what goes into the product.
 
@@ -106,7 +106,7 @@ class _RecomputedLinear(torch.autograd.Function):
     def forward(
         ctx: Any,
         function: Callable[..., Tensor],
-        steps: WrittenOut | None,
+        steps: ManualGradient | None,
         weight: Tensor,
         *inputs: Tensor,
     ) -> Tensor:
@@ -139,7 +139,7 @@ class _RecomputedLinear(torch.autograd.Function):
 
 def _blockwise(
     function: Callable[..., Tensor],
-    steps: WrittenOut | None,
+    steps: ManualGradient | None,
     inputs: Sequence[Float[Tensor, "*lead d"]],
     wanted: Sequence[bool],
     upstream: Float[Tensor, "rows d"],

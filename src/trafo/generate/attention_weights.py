@@ -11,7 +11,7 @@ from torch import Tensor
 from trafo.checkpoint.model_tokenizer import markers_of
 from trafo.errors import InputError
 from trafo.models import CausalLM, record_attention
-from trafo.models.evaluating import evaluating
+from trafo.models.base import evaluating
 from trafo.tokenizer.tokenizer import Tokenizer
 
 

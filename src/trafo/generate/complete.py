@@ -16,7 +16,7 @@ from trafo.generate.engine.build import make_step
 from trafo.generate.request import FinishReason, Piece, Request, vocab_size
 from trafo.generate.sampling import Token
 from trafo.models import CausalLM
-from trafo.models.evaluating import evaluating
+from trafo.models.base import evaluating
 from trafo.runtime.threads import ThreadChooser
 from trafo.tokenizer import END_OF_TEXT, Tokenizer
 

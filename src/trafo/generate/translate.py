@@ -14,7 +14,7 @@ from trafo.data.pairs import PADDING_CHARACTER
 from trafo.errors import InputError, require_lists
 from trafo.generate.beam import beam_search_all
 from trafo.generate.beam_config import BeamConfig
-from trafo.models.evaluating import evaluating
+from trafo.models.base import evaluating
 from trafo.models.translator import Translator
 
 

@@ -2,8 +2,7 @@
 
 from trafo.errors import check_public_types
 from trafo.models.causal_lm import CausalLM, TransformerBlock
-from trafo.models.encoder_decoder import EncoderDecoder
-from trafo.models.encoder_decoder_config import EncoderDecoderConfig
+from trafo.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from trafo.models.gpt2 import GPT2, GPT2_PRESETS, GPT2Config
 from trafo.models.record import record_attention
 from trafo.models.recurrent import RecurrentConfig, RecurrentEncoderDecoder
@@ -17,8 +16,7 @@ from trafo.models.registry import (
     model_name,
 )
 from trafo.models.sentence import pool, sentence_vectors
-from trafo.models.transformer_lm import TransformerLM
-from trafo.models.transformer_lm_config import TransformerLMConfig
+from trafo.models.transformer_lm import TransformerLM, TransformerLMConfig
 
 __all__ = [
     "CONFIGS",

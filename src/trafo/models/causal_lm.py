@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Module, ModuleList
 
 from trafo import nn
-from trafo.models.validate import embed, require_fits_context
+from trafo.models.base import embed, require_fits_context
 
 
 class TransformerBlock(Module):

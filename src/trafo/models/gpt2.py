@@ -8,8 +8,8 @@ import math
 from dataclasses import dataclass
 
 from trafo.errors import require
+from trafo.models.base import require_positive
 from trafo.models.causal_lm import CausalLM, TransformerBlock
-from trafo.models.validate import require_positive
 from trafo.nn import (
     Embedding,
     FeedForward,

@@ -55,4 +55,4 @@ def _weights(
     """The attention weights that the layer's `forward` uses for the same arguments."""
     if isinstance(layer, AdditiveAttention):
         return layer.weights(q, k, v, mask)
-    return attention_weights(q, share_heads(k, q.shape[1]), layer.seen(k, mask, slots))
+    return attention_weights(q, share_heads(k, q.shape[1]), layer.attention_mask(k, mask, slots))

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from trafo.errors import require
-from trafo.models.validate import embed, require_ids, require_positive
+from trafo.models.base import embed, require_ids, require_positive
 from trafo.nn import AdditiveAttention, Dropout, Embedding, GRUCell, Linear, length_mask, run_gru
 from trafo.nn.dropout import require_dropout
 from trafo.nn.precision import Device, Dtype

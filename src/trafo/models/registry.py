@@ -6,12 +6,10 @@ from typing import Any
 from torch.nn import Module
 
 from trafo.errors import ConfigError, did_you_mean
-from trafo.models.encoder_decoder import EncoderDecoder
-from trafo.models.encoder_decoder_config import EncoderDecoderConfig
+from trafo.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from trafo.models.gpt2 import GPT2, GPT2_PRESETS, GPT2Config
 from trafo.models.recurrent import RecurrentConfig, RecurrentEncoderDecoder
-from trafo.models.transformer_lm import TransformerLM
-from trafo.models.transformer_lm_config import TransformerLMConfig
+from trafo.models.transformer_lm import TransformerLM, TransformerLMConfig
 from trafo.nn.precision import Device, Dtype
 
 ModelConfig = TransformerLMConfig | GPT2Config | EncoderDecoderConfig | RecurrentConfig

@@ -1,14 +1,11 @@
 """Layers from scratch: tensors in, tensors out. They know nothing of text, files or configs.
 
 Each is its formula and nothing else; `trafo.fast` holds the faster versions. Read in this order:
-linear, norm, attention, rotary, swiglu; then what other models and switches need: layer_norm,
-activation, feed_forward, position, rotary_scaling, masks, dropout, kv_cache, cross_attention; and,
-for where attention came from: kernel_pooling, additive, recurrent.
+linear, norm, attention, position, feed_forward; then what they and other models need: masks,
+dropout, kv_cache, cross_attention; and, for where attention came from: kernel_pooling, recurrent.
 """
 
 from trafo.errors import check_public_types
-from trafo.nn.activation import ACTIVATIONS, gelu, gelu_tanh, relu, relu2, silu
-from trafo.nn.additive import AdditiveAttention
 from trafo.nn.attention import (
     HeadsAttention,
     MultiHeadSelfAttention,
@@ -19,7 +16,18 @@ from trafo.nn.attention import (
 )
 from trafo.nn.cross_attention import MultiHeadAttention, SingleHeadAttention
 from trafo.nn.dropout import Dropout, dropout_by_row
-from trafo.nn.feed_forward import FeedForward, FeedForwardName, default_d_ff
+from trafo.nn.feed_forward import (
+    ACTIVATIONS,
+    FeedForward,
+    FeedForwardName,
+    SwiGLU,
+    default_d_ff,
+    gelu,
+    gelu_tanh,
+    relu,
+    relu2,
+    silu,
+)
 from trafo.nn.kernel_pooling import (
     NadarayaWatson,
     average_pooling,
@@ -27,7 +35,6 @@ from trafo.nn.kernel_pooling import (
     nadaraya_watson,
 )
 from trafo.nn.kv_cache import KVCache, LayerCache
-from trafo.nn.layer_norm import LayerNorm
 from trafo.nn.linear import Embedding, Linear, truncated_normal_
 from trafo.nn.masks import (
     length_mask,
@@ -36,12 +43,14 @@ from trafo.nn.masks import (
     target_mask,
     window_mask,
 )
-from trafo.nn.norm import NormPlacement, RMSNorm, residual
-from trafo.nn.position import LearnedPositions, SinusoidalPositions
-from trafo.nn.recurrent import GRUCell, run_gru
-from trafo.nn.rotary import RotaryPositionalEmbedding
-from trafo.nn.rotary_scaling import RotaryScaling
-from trafo.nn.swiglu import SwiGLU
+from trafo.nn.norm import LayerNorm, NormPlacement, RMSNorm, residual
+from trafo.nn.position import (
+    LearnedPositions,
+    RotaryPositionalEmbedding,
+    RotaryScaling,
+    SinusoidalPositions,
+)
+from trafo.nn.recurrent import AdditiveAttention, GRUCell, run_gru
 
 __all__ = [
     "ACTIVATIONS",

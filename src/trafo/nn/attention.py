@@ -20,8 +20,8 @@ from trafo.nn.kv_cache import LayerCache
 from trafo.nn.linear import Linear
 from trafo.nn.masks import window_mask
 from trafo.nn.norm import RMSNorm
+from trafo.nn.position import RotaryPositionalEmbedding
 from trafo.nn.precision import Device, Dtype, at_least_float32
-from trafo.nn.rotary import RotaryPositionalEmbedding
 
 Heads = Float[Tensor, "batch heads seq d_head"]
 Mask = Bool[Tensor, "#batch #heads #queries #keys"] | None
@@ -105,9 +105,11 @@ class HeadsAttention(Module):
     ) -> Float[Tensor, "batch heads queries d_head"]:
         """`slots` are the positions of the queries among the keys; None: the same positions."""
         k, v = share_heads(k, q.shape[1]), share_heads(v, q.shape[1])
-        return scaled_dot_product_attention(q, k, v, self.seen(k, mask, slots), self.dropout)
+        return scaled_dot_product_attention(
+            q, k, v, self.attention_mask(k, mask, slots), self.dropout
+        )
 
-    def seen(
+    def attention_mask(
         self, k: Float[Tensor, "batch any_heads keys d_head"], mask: Mask, slots: Slots
     ) -> Bool[Tensor, "..."] | None:
         """Which keys each query sees: `mask`, causal mask and window combined."""
@@ -178,8 +180,8 @@ class MultiHeadSelfAttention(Module):
         k = split_heads(self.k_proj(x), self.num_kv_heads)
         v = split_heads(self.v_proj(x), self.num_kv_heads)
         q = split_heads(self.q_proj(x), self.num_heads)
-        k = self._place(k, self.k_norm, token_positions)
-        q = self._place(q, self.q_norm, token_positions)
+        k = self._norm_and_rotate(k, self.k_norm, token_positions)
+        q = self._norm_and_rotate(q, self.q_norm, token_positions)
         slots = None
         if cache is not None:
             if not self.attention.causal:
@@ -191,7 +193,7 @@ class MultiHeadSelfAttention(Module):
         out: Tensor = self.output_proj(merge_heads(self.attention(q, k, v, key_mask, slots)))
         return out
 
-    def _place(
+    def _norm_and_rotate(
         self, heads: Heads, norm: RMSNorm | None, positions: Int[Tensor, "#batch seq"] | None
     ) -> Heads:
         """Normalize, then rotate by position (RoPE), every head alike."""

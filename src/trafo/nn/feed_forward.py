@@ -1,17 +1,64 @@
-"""FeedForward(x) = W2 f(W1 x + b1) + b2 (Vaswani et al., 2017, with f = ReLU).
+"""Feed-forward layers: two linear maps with an activation between, for each position alone.
 
-Two linear maps with an activation between, for each position alone; the gated one is `swiglu.py`.
+FeedForward(x) = W2 f(W1 x + b1) + b2                                (Vaswani et al., 2017)
+SwiGLU(x)      = W2 (SiLU(W1 x) * W3 x), which adds a gate           (Shazeer, 2020)
+
+relu(x)      = max(x, 0)
+relu2(x)     = max(x, 0)^2                                           (So et al., 2021)
+silu(x)      = x sigmoid(x)                                          (Elfwing et al., 2017)
+gelu(x)      = x Phi(x), Phi the normal distribution function        (Hendrycks and Gimpel, 2016)
+gelu_tanh(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the form GPT-2 was trained with
 """
 
+import math
+from collections.abc import Callable
 from typing import Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import Module
 
-from trafo.nn.activation import ACTIVATIONS, ActivationName
 from trafo.nn.linear import Linear
 from trafo.nn.precision import Device, Dtype
+
+ActivationName = Literal["relu", "relu2", "silu", "gelu", "gelu_tanh"]
+
+
+def relu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """max(x, 0)."""
+    return torch.where(x <= 0, 0.0, x)  # this way round, NaN stays NaN and is noticed
+
+
+def relu2(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """max(x, 0)^2."""
+    return relu(x).square()
+
+
+def silu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """x sigmoid(x)."""
+    return x * torch.sigmoid(x)
+
+
+def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """x Phi(x)."""
+    return 0.5 * x * (1.0 + torch.erf(x / math.sqrt(2.0)))
+
+
+def gelu_tanh(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """GELU, tanh approximation."""
+    inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)
+    return 0.5 * x * (1.0 + torch.tanh(inner))
+
+
+ACTIVATIONS: dict[ActivationName, Callable[[Tensor], Tensor]] = {
+    "relu": relu,
+    "relu2": relu2,
+    "silu": silu,
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+}
+
 
 FeedForwardName = Literal["swiglu", "silu", "gelu", "relu", "relu2"]
 
@@ -49,3 +96,27 @@ class FeedForward(Module):
     def extra_repr(self) -> str:
         """Sizes and settings, for `print(model)`."""
         return self.activation
+
+
+def silu_gate(
+    gate: Float[Tensor, "*shape"], value: Float[Tensor, "*shape"]
+) -> Float[Tensor, "*shape"]:
+    """SiLU(gate) * value."""
+    return silu(gate) * value
+
+
+class SwiGLU(Module):
+    """W2 (SiLU(W1 x) * W3 x), no biases."""
+
+    def __init__(
+        self, d_model: int, d_ff: int | None = None, device: Device = None, dtype: Dtype = None
+    ) -> None:
+        super().__init__()
+        d_ff = d_ff or default_d_ff("swiglu", d_model)
+        self.w1 = Linear(d_model, d_ff, device, dtype)
+        self.w2 = Linear(d_ff, d_model, device, dtype)
+        self.w3 = Linear(d_model, d_ff, device, dtype)
+
+    def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
+        """W2 (SiLU(W1 x) * W3 x)."""
+        return self.w2(silu_gate(self.w1(x), self.w3(x)))  # type: ignore[no-any-return]

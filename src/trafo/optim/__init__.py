@@ -5,13 +5,13 @@ from trafo.optim.adamw import AdamW
 from trafo.optim.clip import clip_gradients
 from trafo.optim.loss import cross_entropy
 from trafo.optim.muon import Muon
+from trafo.optim.optimizer import SGD
 from trafo.optim.schedule import (
     constant,
     inverse_square_root,
     warmup_cosine,
     warmup_stable_decay,
 )
-from trafo.optim.sgd import SGD
 
 __all__ = [
     "SGD",

@@ -13,13 +13,13 @@ from torch.optim import Optimizer
 from trafo.errors import require
 from trafo.optim.adamw import AdamW
 from trafo.optim.muon import Muon
+from trafo.optim.optimizer import SGD
 from trafo.optim.schedule import (
     constant,
     inverse_square_root,
     warmup_cosine,
     warmup_stable_decay,
 )
-from trafo.optim.sgd import SGD
 
 OptimizerName = Literal["adamw", "muon", "sgd"]
 ScheduleName = Literal["cosine", "linear", "inverse-square-root", "constant"]

@@ -1,7 +1,12 @@
-"""What all optimizers share: a step updates each parameter that has a gradient."""
+"""What all optimizers share, and the simplest of them.
+
+SGD with a learning rate that decays as 1 / sqrt(step):
+theta <- theta - lr / sqrt(t + 1) * gradient,    t = 0, 1, 2, ...
+"""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from inspect import unwrap
@@ -9,7 +14,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import Optimizer
+from torch.optim.optimizer import Optimizer, ParamsT
+
+from trafo.errors import require_at_least
 
 
 class GroupOptimizer(Optimizer):
@@ -50,3 +57,18 @@ class PerParameterOptimizer(GroupOptimizer):
         for parameter in parameters:
             assert parameter.grad is not None
             self.update(parameter, parameter.grad, group)
+
+
+class SGD(PerParameterOptimizer):
+    """SGD without momentum; t counts the steps of each parameter."""
+
+    def __init__(self, params: ParamsT, lr: float = 1e-3) -> None:
+        require_at_least(0, lr=lr)
+        super().__init__(params, {"lr": lr})
+
+    def update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        """One SGD step."""
+        state = self.state[parameter]
+        t = state.get("t", 0)
+        parameter.add_(gradient, alpha=-group["lr"] / math.sqrt(t + 1))
+        state["t"] = t + 1

@@ -15,7 +15,7 @@ from trafo.generate.config import GenerationConfig
 from trafo.generate.request import Request, vocab_size
 from trafo.generate.sampling import Token, with_logprobs
 from trafo.models import CausalLM
-from trafo.models.evaluating import evaluating
+from trafo.models.base import evaluating
 from trafo.serve.answer import Answer, Echo, EventStream
 from trafo.serve.errors import invalid, queue_full, refusing
 from trafo.serve.formats import ChatFormat, CompletionFormat, Format

@@ -32,7 +32,7 @@ from trafo.checkpoint.convert.weights import (
 )
 from trafo.errors import FormatError, require
 from trafo.models import GPT2, CausalLM, GPT2Config, TransformerLM, TransformerLMConfig
-from trafo.nn.rotary import rotary_frequencies
+from trafo.nn.position import rotary_frequencies
 
 _LLAMA_NAMES: NameTable = (
     *with_weights(

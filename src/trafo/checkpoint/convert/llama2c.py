@@ -19,7 +19,7 @@ from trafo.checkpoint.convert.weights import fill
 from trafo.checkpoint.locate import LLAMA2C_HEADER, TOKENIZER_SUFFIX, read_llama2c_header
 from trafo.errors import ConfigError, FormatError, require
 from trafo.models import CausalLM, TransformerLM, TransformerLMConfig
-from trafo.nn.rotary import angles
+from trafo.nn.position import angles
 from trafo.tokenizer.tokenizer import Tokenizer
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trafo.errors import InputError
 from trafo.models import CausalLM
-from trafo.models.evaluating import evaluating
+from trafo.models.base import evaluating
 from trafo.runtime.atomic import atomic_write
 
 

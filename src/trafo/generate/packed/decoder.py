@@ -18,7 +18,7 @@ from trafo.generate.packed.kernels import Ints
 from trafo.generate.packed.layers import Cache, Weights
 from trafo.generate.packed.tiles import LANES
 from trafo.models import EncoderDecoder
-from trafo.models.encoder_decoder_layers import DecoderLayer
+from trafo.models.encoder_decoder import DecoderLayer
 
 _NONE: Ints = np.empty(0, np.int64)
 

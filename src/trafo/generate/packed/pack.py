@@ -21,7 +21,7 @@ from trafo.generate.packed.panels import (
     pack_norm,
 )
 from trafo.models import CausalLM, EncoderDecoder, TransformerBlock
-from trafo.models.encoder_decoder_layers import DecoderLayer
+from trafo.models.encoder_decoder import DecoderLayer
 from trafo.nn import FeedForward as PlainFeedForward
 from trafo.nn import LearnedPositions, MultiHeadSelfAttention, SinusoidalPositions, SwiGLU
 

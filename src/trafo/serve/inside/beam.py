@@ -10,7 +10,7 @@ from trafo.errors import InputError
 from trafo.generate.beam import beam_search_steps
 from trafo.generate.beam_config import Hypothesis
 from trafo.generate.translate import search_settings, source_ids
-from trafo.models.evaluating import evaluating
+from trafo.models.base import evaluating
 
 
 def beam_tree(bundle: TranslatorBundle, sentence: str, beam: int) -> dict[str, Any]:

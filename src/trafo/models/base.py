@@ -1,11 +1,13 @@
-"""Checks that all model configs and models share."""
+"""What all models share: checks of their configs and ids, and evaluation mode."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import Module
 
 from trafo.errors import InputError, require, require_at_least
 from trafo.nn import Embedding
@@ -57,3 +59,14 @@ def embed(table: Embedding, ids: Int[Tensor, "batch seq"]) -> Float[Tensor, "bat
         hint = f"ids are whole numbers from 0 to {last:,}"
         raise InputError(f"{wrong:,} is not an id of this model", hint=hint) from None
     return rows
+
+
+@contextmanager
+def evaluating(model: Module) -> Iterator[None]:
+    """`with evaluating(model): ...` runs the block in evaluation mode."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks.ctranslate2_model import load_ctranslate2, opennmt_positions
 from tests.shared import shared
 
-from trafo.checkpoint.convert.ctranslate2 import load_ctranslate2, opennmt_positions
 from trafo.errors import FormatError
 from trafo.generate.beam import beam_search_all
 from trafo.generate.beam_config import BeamConfig
