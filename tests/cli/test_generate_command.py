@@ -134,6 +134,8 @@ def test_evaluation_as_a_table(trafo, tmp_path):
         (["--prompt", "a", "--prompts", "b"], "both --prompt and --prompts are given"),
         (["--logprobs", "1"], "--logprobs needs --json"),
         (["--prompts", "absent"], "absent: no such file"),
+        (["--beam", "2", "--num-samples", "3"], "n_best 3 with a beam of 2; raise beam"),
+        (["--beam", "2", "--top-p", "0.5"], "beam search takes no top_p"),
         (["--end-token", "</s>"], "the tokenizer has no special token '</s>'"),
     ],
 )
@@ -142,6 +144,16 @@ def test_wrong_questions_get_one_line(trafo, arguments, complaint):
     assert code == 2
     assert complaint in err
     assert err.count("\n") == 1
+
+
+def test_a_beam_of_one_is_greedy_and_the_best_of_a_beam_come_in_order(trafo):
+    length = ("--prompt", "ab", "--max-new-tokens", 5, "--ignore-end")
+    greedy = trafo("generate", *length, "--temperature", 0)[1]
+    assert trafo("generate", *length, "--beam", 1)[1] == greedy
+    code, out, _ = trafo("generate", *length, "--beam", 3, "--num-samples", 2, "--json")
+    assert code == 0
+    assert [done["sample"] for done in json.loads(out)] == [0, 1]
+    assert [len(done["ids"]) for done in json.loads(out)] == [5, 5]
 
 
 def test_wrong_texts_get_one_line(trafo, tmp_path):

@@ -12,22 +12,29 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trafo.errors import ConfigError
-from trafo.generate.beam import BeamSearch, beam_search_all, beam_search_steps, decoders
+from trafo.errors import ConfigError, InputError
+from trafo.generate.beam import (
+    BeamSearch,
+    beam_search_all,
+    beam_search_prompts,
+    beam_search_steps,
+    decoders,
+)
 from trafo.generate.beam_config import BeamConfig
 from trafo.generate.beam_decoder import (
+    BeamBatch,
     CachedDecoder,
     best_continuations,
     empty_continuations,
-    make_batch,
     reorder_beams,
 )
-from trafo.generate.beam_reference import beam_search
+from trafo.generate.beam_reference import beam_search, beam_search_continuations
 from trafo.models import (
     EncoderDecoder,
     EncoderDecoderConfig,
     RecurrentConfig,
     RecurrentEncoderDecoder,
+    TransformerLM,
 )
 
 VOCAB, END = 14, 13
@@ -97,6 +104,35 @@ def test_the_fast_search_finds_what_the_plain_one_finds(key, sources, config, ba
         assert [h.ids for h in hypotheses] == [h.ids for h in expected]
         assert [h.logprob for h in hypotheses] == pytest.approx([h.logprob for h in expected])
         assert [h.score for h in hypotheses] == pytest.approx([h.score for h in expected])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["compiled", "by the model"])
+@pytest.mark.parametrize(
+    "switches",
+    [{}, {"num_kv_heads": 2, "qk_norm": True}, {"window": 3, "tied_head": True}],
+    ids=str,
+)
+def test_a_language_model_continues_prompts_of_any_length(dtype, switches):
+    torch.manual_seed(0)
+    model = TransformerLM(VOCAB, 16, 16, 2, 4, **switches, dtype=torch.float64).eval()
+    with torch.no_grad():
+        model.head_weight.mul_(4.0)
+    prompts = [[3], [5, 1, 7, 2, 2], [END, 4]]
+    config = BeamConfig(beam=3, n_best=2, length_penalty=0.7)
+    found = beam_search_prompts(copy.deepcopy(model).to(dtype), prompts, {END}, config, 6)
+    for prompt, hypotheses in zip(prompts, found, strict=True):
+        expected = beam_search_continuations(model, prompt, END, config, 6)
+        assert [h.ids for h in hypotheses] == [h.ids for h in expected]
+        scores = [h.score for h in expected]
+        assert [h.score for h in hypotheses] == pytest.approx(scores, abs=1e-4)
+
+
+def test_beams_stay_within_the_context():
+    model = TransformerLM(VOCAB, 6, 16, 1, 4).eval()
+    ((found,),) = beam_search_prompts(model, [[1, 2, 3]], (), BeamConfig(beam=2), 100)
+    assert len(found.ids) == 3
+    with pytest.raises(InputError, match="a prompt has 6 tokens, the model reads 6"):
+        beam_search_prompts(model, [[1] * 6], (), BeamConfig(beam=2), 1)
 
 
 @pytest.mark.parametrize("kind", ["recurrent", "transformer"])
@@ -186,7 +222,7 @@ def test_the_compiled_decoder_finds_what_the_model_finds(settings, beam):
     for parameter in model.parameters():
         parameter += 0.2 * torch.randn_like(parameter)  # biases that are not zero
     sources = [[3, 5, END], [7, END], [END]]
-    batch = make_batch(model, sources, beam, most_tokens=6, end=END)
+    batch = BeamBatch([[END]] * 3, sources, beam, 6, np.arange(vocab) == END)
     made = [CachedDecoder(model, batch), decoders(model)(batch)]
     assert not isinstance(made[1], CachedDecoder)
     for never_read in (made[1]._cache.keys, made[1]._cache.values):
@@ -224,7 +260,7 @@ def kept(found, sentence, beam):
 def test_hypotheses_that_cannot_have_a_place_are_not_computed():
     """Their keys are never written: those of the second are what they were."""
     model = make("transformer").float()
-    batch = make_batch(model, [[3, END]], 2, most_tokens=4, end=END)
+    batch = BeamBatch([[END]], [[3, END]], 2, 4, np.arange(VOCAB) == END)
     decoder = decoders(model)(batch)
     decoder.best(np.array([[END]]), np.zeros((1, 1)), 4)
     decoder.follow(np.zeros(2, np.int64))

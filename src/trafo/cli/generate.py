@@ -19,6 +19,7 @@ from trafo.cli.arguments import (
 )
 from trafo.cli.pipes import is_interactive, stdin_text, wait_for_stdin
 from trafo.errors import InputError, require, require_at_least
+from trafo.generate.beam_config import BeamConfig
 from trafo.generate.config import GenerationConfig, Kernel
 from trafo.runtime.console import say, visible
 from trafo.runtime.progress import progress
@@ -74,6 +75,11 @@ class Options(GeneratingOptions):
     """file of prompts, one per line"""
     logprobs: OptionalInt = None
     """with --json: log-probability of each token, and of this many alternatives"""
+    beam: OptionalInt = None
+    """beam search with this many hypotheses instead of sampling; --num-samples shows the best of
+    them"""
+    length_penalty: float = 1.0
+    """beam search: exponent of the length normalization; higher favours longer completions"""
     echo: bool = True
     """print the prompt before its completion"""
     json: bool = False
@@ -84,6 +90,14 @@ class Options(GeneratingOptions):
         is_one = not self.prompt or self.prompts is None
         require(is_one, "both --prompt and --prompts are given", "give one of them")
         require(self.logprobs is None or self.json, "--logprobs needs --json", "add --json")
+        if self.beam is not None:
+            self.search()  # refuses what makes no sense
+
+    def search(self) -> BeamConfig:
+        """The settings of beam search."""
+        return BeamConfig(
+            beam=self.beam or 1, length_penalty=self.length_penalty, n_best=self.num_samples
+        )
 
 
 def run(options: Options) -> None:
@@ -94,13 +108,15 @@ def run(options: Options) -> None:
     prompts = _prompts(options)
     bundle = load_bundle(options.run, best=options.best, fast=options.kernel != "readable")
     speed = _Speed()
-    if len(prompts) == 1 and options.num_samples == 1 and not options.json:
+    is_one = len(prompts) == 1 and options.num_samples == 1
+    if is_one and options.beam is None and not options.json:
         _show_stream(bundle, prompts[0], options, speed)
     else:
         completions = _generate(bundle, prompts, options, speed)
         show_all = _show_json if options.json else _show_texts
         show_all(prompts, completions, options)
-    speed.say()
+    if options.beam is None:
+        speed.say()
 
 
 def _with_run(options: Options) -> Options:
@@ -175,10 +191,12 @@ def _generate(
     bundle: Bundle, prompts: list[str], options: Options, speed: _Speed
 ) -> list[Completion]:
     from trafo.fast.threads import torch_threads
-    from trafo.generate import stream
+    from trafo.generate import search, stream
     from trafo.generate.complete import collect
 
     config = options.config()
+    if options.beam is not None:
+        return search(bundle.model, bundle.tokenizer, prompts, options.search(), config)
     most = len(prompts) * config.num_samples * config.max_new_tokens
 
     def counted(pieces: Iterator[Piece]) -> Iterator[Piece]:
@@ -196,7 +214,8 @@ def _show_texts(prompts: list[str], completions: list[Completion], options: Opti
     for done in completions:
         which = [f"prompt {done.prompt + 1}"] if len(prompts) > 1 else []
         which += [f"sample {done.sample + 1}"] if options.num_samples > 1 else []
-        write(f"--- {', '.join(which)}\n")
+        if which:
+            write(f"--- {', '.join(which)}\n")
         write((prompts[done.prompt] if options.echo else "") + done.text + "\n")
 
 

@@ -93,13 +93,13 @@ def translate_all(
     import torch
 
     from trafo.fast.threads import torch_threads
-    from trafo.generate.beam import is_compiled
+    from trafo.generate.beam import supports_beams
     from trafo.generate.translate import translate
 
     total = sum(1 for sentence in sentences if sentence.strip())
     with progress("translating", total=total, unit="sentences") as bar:
         advance: Callable[[int], object] = bar.advance
-        if not is_compiled(bundle.model):
+        if not supports_beams(bundle.model):
             advance = torch_threads(threads).watching(bar.advance)
         elif threads is not None:
             torch.set_num_threads(threads)

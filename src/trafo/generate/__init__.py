@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Completion,
         generate,
         generate_ids,
+        search,
         stream,
         stream_text,
     )
@@ -32,6 +33,7 @@ __all__ = [
     "attention",
     "generate",
     "generate_ids",
+    "search",
     "stream",
     "stream_text",
 ]
@@ -40,7 +42,7 @@ __getattr__, __dir__ = on_first_use(
     __name__,
     {
         "attention_weights": ["Attention", "attention"],
-        "complete": ["Completion", "generate", "generate_ids", "stream", "stream_text"],
+        "complete": ["Completion", "generate", "generate_ids", "search", "stream", "stream_text"],
         "config": ["GenerationConfig"],
         "request": ["Piece"],
         "sampling": ["Token"],

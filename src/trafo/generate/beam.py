@@ -8,19 +8,21 @@ searches run side by side, one batch in each thread.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeGuard
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
 
+from trafo.errors import InputError
 from trafo.generate.beam_config import BeamConfig, Hypothesis
-from trafo.generate.beam_decoder import BeamDecoder, CachedDecoder, SourceBatch, make_batch
+from trafo.generate.beam_decoder import BeamBatch, BeamDecoder, CachedDecoder
 from trafo.generate.engine.build import supports_kernels
 from trafo.generate.packed.decoder import PackedDecoder
-from trafo.generate.packed.pack import pack_decoder
-from trafo.models import EncoderDecoder
+from trafo.generate.packed.pack import pack, pack_decoder
+from trafo.generate.request import check_prompt
+from trafo.models import CausalLM, EncoderDecoder
 from trafo.models.translator import Translator
 from trafo.runtime.threads import map_in_order
 
@@ -48,10 +50,10 @@ def beam_search_all(
     make_decoder = decoders(model)
 
     def search(batch: Sequence[int]) -> list[list[Hypothesis]]:
-        search = BeamSearch(model, [sources[i] for i in batch], end, config, start)
-        return search.run(make_decoder, check)
+        some = [sources[i] for i in batch]
+        return BeamSearch.translating(model, some, end, config, start).run(make_decoder, check)
 
-    num_threads = torch.get_num_threads() if is_compiled(model) else 1
+    num_threads = torch.get_num_threads() if supports_beams(model) else 1
     share = math.ceil(sum(map(len, sources)) / num_threads)
     batches = _batches(sources, min(batch_tokens, share))
     for batch, results in zip(batches, _side_by_side(search, batches, num_threads), strict=True):
@@ -86,23 +88,43 @@ def beam_search_steps(
     model: Translator, source: Sequence[int], end: int, config: BeamConfig
 ) -> tuple[list[Hypothesis], list[list[Hypothesis]]]:
     """The best translations, best first, and the ended and continuing hypotheses of each step."""
-    search = BeamSearch(model, [source], end, config)
+    search = BeamSearch.translating(model, [source], end, config)
     search.steps = []
     (found,) = search.run(decoders(model))
     return found, search.steps
 
 
-def decoders(model: Translator) -> Callable[[SourceBatch], BeamDecoder]:
+def beam_search_prompts(
+    model: CausalLM,
+    prompts: Sequence[Sequence[int]],
+    ends: Collection[int],
+    config: BeamConfig,
+    max_new_tokens: int,
+) -> list[list[Hypothesis]]:
+    """The best continuations of each prompt by a language model, best first."""
+    for prompt in prompts:
+        check_prompt(model, prompt)
+        room = model.context_length - len(prompt)
+        if room < 1:
+            what = f"a prompt has {len(prompt):,} tokens, the model reads {model.context_length:,}"
+            raise InputError(what, hint="beam search does not slide the context: shorten it")
+    limits = [min(max_new_tokens, model.context_length - len(each)) for each in prompts]
+    is_end = np.isin(np.arange(model.head_weight.shape[0]), list(ends))
+    batch = BeamBatch(prompts, None, config.beam, max(limits), is_end)
+    return BeamSearch(batch, limits, config).run(decoders(model))
+
+
+def decoders(model: Translator | CausalLM) -> Callable[[BeamBatch], BeamDecoder]:
     """Makes the decoder of a batch, a compiled one where possible; weights are packed once."""
-    if is_compiled(model):
-        weights = pack_decoder(model)
+    if supports_beams(model):
+        weights = pack_decoder(model) if isinstance(model, EncoderDecoder) else pack(model)
         return lambda batch: PackedDecoder(model, weights, batch)
     return lambda batch: CachedDecoder(model, batch)
 
 
-def is_compiled(model: Translator) -> TypeGuard[EncoderDecoder]:
+def supports_beams(model: Translator | CausalLM) -> TypeGuard[EncoderDecoder | CausalLM]:
     """Whether the compiled decoder supports this model; then batches are searched side by side."""
-    return isinstance(model, EncoderDecoder) and supports_kernels(model)
+    return isinstance(model, EncoderDecoder | CausalLM) and supports_kernels(model)
 
 
 def _batches(sources: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
@@ -121,35 +143,40 @@ def _batches(sources: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
 class BeamSearch:
     """The search over one batch. Sentence i has the rows i * beam to (i + 1) * beam."""
 
-    def __init__(
-        self,
+    def __init__(self, batch: BeamBatch, limits: Sequence[int], config: BeamConfig) -> None:
+        self.batch, self.limits, self.config = batch, limits, config
+        self.done: list[list[Hypothesis]] = [[] for _ in batch.prompts]
+        self.steps: list[list[Hypothesis]] | None = None
+        """if a list, it gets what each step ended and kept; for one sentence"""
+        self.sentences = list(range(len(batch.prompts)))
+        """those that are not done yet, in the order of the rows"""
+
+    @classmethod
+    def translating(
+        cls,
         model: Translator,
         sources: Sequence[Sequence[int]],
         end: int,
         config: BeamConfig,
         start: int | None = None,
-    ) -> None:
-        self.config, self.end = config, end
-        self.start = end if start is None else start
+    ) -> BeamSearch:
+        """A search for translations, which begin with `start`, or else with the end token."""
         longest = getattr(model.config, "context_length", None)
-        self.limits = [config.most_tokens(len(source), longest) for source in sources]
-        self.batch = make_batch(model, sources, config.beam, max(self.limits), end)
-        self.done: list[list[Hypothesis]] = [[] for _ in sources]
-        self.steps: list[list[Hypothesis]] | None = None
-        """if a list, it gets what each step ended and kept; for one sentence"""
-        self.sentences = list(range(len(sources)))
-        """those that are not done yet, in the order of the rows"""
+        limits = [config.most_tokens(len(source), longest) for source in sources]
+        prompts = [[end if start is None else start]] * len(sources)
+        is_end = np.arange(model.head_weight.shape[0]) == end
+        return cls(BeamBatch(prompts, sources, config.beam, max(limits), is_end), limits, config)
 
     @torch.inference_mode()
     def run(
         self,
-        make_decoder: Callable[[SourceBatch], BeamDecoder],
+        make_decoder: Callable[[BeamBatch], BeamDecoder],
         check: Callable[[], None] = lambda: None,
     ) -> list[list[Hypothesis]]:
         """Search until every sentence is done."""
         self.decoder = make_decoder(self.batch)
-        # One hypothesis per sentence: the start token alone.
-        self.history = np.full((len(self.sentences), 1, 1), self.start)
+        # One hypothesis per sentence: the last token of its prompt.
+        self.history = np.array([[[prompt[-1]]] for prompt in self.batch.prompts])
         self.logprobs = np.zeros((len(self.sentences), 1))
         for length in range(1, max(self.limits) + 1):
             check()
@@ -167,8 +194,8 @@ class BeamSearch:
         beam, alive = self.config.beam, self.history.shape[1]
         last = np.ascontiguousarray(self.history[:, :, -1])
         logprobs, tokens, parents = self.decoder.best(last, self.logprobs, 2 * beam)
-        ends = tokens == self.end
-        self._finish(length, logprobs[:, :beam], ends[:, :beam], parents)
+        ends = self.batch.is_end[tokens]
+        self._finish(length, logprobs[:, :beam], ends[:, :beam], tokens, parents)
         # The first `beam` that do not end, in order: those that end are sorted to the back.
         order = ends.argsort(axis=1, kind="stable")[:, :beam]
         sentences = np.arange(len(order))[:, None]
@@ -192,6 +219,7 @@ class BeamSearch:
         length: int,
         logprobs: Float64[np.ndarray, "sentences beam"],
         ends: Bool[np.ndarray, "sentences beam"],
+        tokens: Int64[np.ndarray, "sentences best"],
         parents: Int64[np.ndarray, "sentences best"],
     ) -> None:
         for place, rank in np.argwhere(ends).tolist():
@@ -200,7 +228,7 @@ class BeamSearch:
                 ids = self.history[place, parents[place, rank], 1:].tolist()
                 score = self.config.score(logprob, length)
                 self.done[self.sentences[place]].append(
-                    Hypothesis((*ids, self.end), logprob, score)
+                    Hypothesis((*ids, int(tokens[place, rank])), logprob, score)
                 )
 
     def _drop_finished(self, length: int) -> None:

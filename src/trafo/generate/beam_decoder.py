@@ -6,31 +6,42 @@ The compiled decoder is in `packed/decoder.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int, Int64
+from jaxtyping import Bool, Float64, Int, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
 from trafo.data.pair_batches import padded
-from trafo.models.encoder_decoder import DecoderCache
 from trafo.models.recurrent import RecurrentCache
-from trafo.models.translator import Translator
+from trafo.nn import KVCache
 from trafo.nn.precision import at_least_float32
 from trafo.runtime.kernels import kernel
 
 
-class SourceBatch(NamedTuple):
-    """Sources that are translated together, and how."""
+@dataclass(frozen=True)
+class BeamBatch:
+    """Prompts that are continued together, each with its source if the model has one."""
 
-    ids: Int[Tensor, "sentences source"]
-    lengths: Int64[np.ndarray, " sentences"]
+    prompts: Sequence[Sequence[int]]
+    sources: Sequence[Sequence[int]] | None
     beam: int
     most_tokens: int
-    """of a translation"""
-    end: int
+    """maximum number of new tokens"""
+    is_end: Bool[np.ndarray, " vocab"]
+
+    @property
+    def positions(self) -> Int64[np.ndarray, " sentences"]:
+        """Where the last token of each prompt stands, which the first step reads."""
+        return np.array([len(prompt) - 1 for prompt in self.prompts])
+
+    def source_ids(self, model: Any) -> Int[Tensor, "sentences source"]:
+        """The sources, padded, on the model's device."""
+        ids = [np.asarray(source, np.int32) for source in self.sources or ()]
+        return padded(ids, model.config.padding_id).to(model.head_weight.device)
 
 
 class Continuations(NamedTuple):
@@ -68,23 +79,20 @@ class BeamDecoder(Protocol):
         """Row i continues the hypothesis of row `rows[i]`."""
 
 
-def make_batch(
-    model: Translator, sources: Sequence[Sequence[int]], beam: int, most_tokens: int, end: int
-) -> SourceBatch:
-    """Pad the sources, on the model's device."""
-    ids = [np.asarray(source, np.int32) for source in sources]
-    batch = padded(ids, model.config.padding_id).to(model.head_weight.device)
-    return SourceBatch(batch, np.array([len(each) for each in ids]), beam, most_tokens, end)
-
-
 class CachedDecoder:
-    """Any translation model on any device, with its own cache."""
+    """Any model on any device, with its own cache."""
 
-    def __init__(self, model: Translator, batch: SourceBatch) -> None:
+    def __init__(self, model: Any, batch: BeamBatch) -> None:
         self._model = model
-        self._memory = model.encode(batch.ids)
-        self._cache = model.make_cache(len(batch.ids), batch.most_tokens)
-        self._sentences = torch.arange(len(batch.ids))
+        self._padding = -1 if batch.sources is None else model.config.padding_id
+        self._memory = None if batch.sources is None else model.encode(batch.source_ids(model))
+        longest = max(map(len, batch.prompts))
+        self._cache = model.make_cache(len(batch.prompts), longest - 1 + batch.most_tokens)
+        self._sentences = torch.arange(len(batch.prompts))
+        if longest > 1:
+            ids = [np.asarray(prompt[:-1], np.int32) for prompt in batch.prompts]
+            lengths = torch.from_numpy(batch.positions).to(model.head_weight.device)
+            self._logits(padded(ids, 0), lengths)
 
     def best(
         self,
@@ -92,14 +100,19 @@ class CachedDecoder:
         totals: Float64[np.ndarray, "sentences alive"],
         number: int,
     ) -> Continuations:
-        """By the model's `decode`."""
-        model = self._model
-        ids = torch.from_numpy(last.reshape(-1, 1)).to(model.head_weight.device)
-        logits = model.decode(ids, self._memory, cache=self._cache)[:, -1]  # type: ignore[arg-type]
+        """By the model itself."""
+        logits = self._logits(torch.from_numpy(last.reshape(-1, 1)))[:, -1]
         added = at_least_float32(logits).log_softmax(-1).cpu()
         found = empty_continuations(len(last), number)
-        best_continuations(added.numpy(), totals, model.config.padding_id, found)
+        best_continuations(added.numpy(), totals, self._padding, found)
         return found
+
+    def _logits(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
+        model, ids = self._model, ids.long().to(self._model.head_weight.device)
+        memory = () if self._memory is None else (self._memory,)
+        states = model.hidden_states(ids, *memory, cache=self._cache, lengths=lengths)
+        logits: Tensor = model.logits(states)
+        return logits
 
     def follow(self, rows: Int64[np.ndarray, " new_rows"]) -> None:
         """Reorder the cache; only the target's part if the sentences stay where they are."""
@@ -113,7 +126,7 @@ class CachedDecoder:
         self._sentences = sentences
 
 
-def reorder_beams(cache: DecoderCache | RecurrentCache, rows: Int[Tensor, " rows"]) -> None:
+def reorder_beams(cache: Any, rows: Int[Tensor, " rows"]) -> None:
     """Row i becomes a copy of row `rows[i]` of the same sentence, which has the same source."""
     moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
     if not len(moved):
@@ -122,8 +135,9 @@ def reorder_beams(cache: DecoderCache | RecurrentCache, rows: Int[Tensor, " rows
         assert cache.state is not None
         cache.state = cache.state[rows]
         return
-    used = int(cache.target.lengths.max())
-    for stored in (cache.target.keys, cache.target.values):
+    target: KVCache = getattr(cache, "target", cache)
+    used = int(target.lengths.max())
+    for stored in (target.keys, target.values):
         stored[:, moved, :, :used] = stored[:, rows[moved], :, :used]
 
 
@@ -135,10 +149,11 @@ def best_continuations(
 
     added: (sentences * alive, vocab) log-probabilities of the next token, totals: (sentences,
     alive) those of the hypotheses. A place for which nothing is left keeps a probability of zero.
+    A padding below 0 is none.
     """
     best, tokens, parents = out
     alive, number = totals.shape[1], best.shape[1]
-    best[:], tokens[:], parents[:] = -np.inf, padding, 0
+    best[:], tokens[:], parents[:] = -np.inf, max(padding, 0), 0
     for sentence in range(totals.shape[0]):
         found = best[sentence]
         for parent in range(alive):

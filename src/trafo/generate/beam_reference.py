@@ -7,11 +7,14 @@ when `beam` hypotheses are done.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
 from trafo.generate.beam_config import BeamConfig, Hypothesis
+from trafo.models import CausalLM
 from trafo.models.translator import Translator
 
 
@@ -27,15 +30,44 @@ def beam_search(
 
     `steps` receives the finished and the continuing hypotheses of each step.
     """
-    padding = model.config.padding_id
     memory = model.encode(torch.tensor([list(source)]))
+    most = config.most_tokens(len(source), getattr(model.config, "context_length", None))
+
+    def next_logprobs(ids: tuple[int, ...]) -> Tensor:
+        logits = model.decode(torch.tensor([[end, *ids]]), memory)[0, -1]  # type: ignore[arg-type]
+        logprobs = logits.log_softmax(-1)
+        logprobs[model.config.padding_id] = -torch.inf  # never chosen, whatever its probability
+        return logprobs
+
+    return _search(next_logprobs, end, most, config, [] if steps is None else steps)
+
+
+@torch.inference_mode()
+def beam_search_continuations(
+    model: CausalLM, prompt: Sequence[int], end: int, config: BeamConfig, max_new_tokens: int
+) -> list[Hypothesis]:
+    """The best continuations of a prompt by a language model, best first."""
+
+    def next_logprobs(ids: tuple[int, ...]) -> Tensor:
+        logits: Tensor = model(torch.tensor([[*prompt, *ids]]))[0, -1]
+        return logits.log_softmax(-1)
+
+    return _search(next_logprobs, end, max_new_tokens, config, [])
+
+
+def _search(
+    next_logprobs: Callable[[tuple[int, ...]], Tensor],
+    end: int,
+    max_tokens: int,
+    config: BeamConfig,
+    steps: list[list[Hypothesis]],
+) -> list[Hypothesis]:
     alive, done = [Hypothesis((), 0.0, 0.0)], list[Hypothesis]()
-    for _ in range(config.most_tokens(len(source), getattr(model.config, "context_length", None))):
+    for _ in range(max_tokens):
         grown = []
         for ids, logprob, _ in alive:
-            logits = model.decode(torch.tensor([[end, *ids]]), memory)[0, -1]  # type: ignore[arg-type]
-            for token, added in enumerate(logits.log_softmax(-1).tolist()):
-                if token != padding:
+            for token, added in enumerate(next_logprobs(ids).tolist()):
+                if added > -math.inf:
                     total = logprob + added
                     score = config.score(total, len(ids) + 1)
                     grown.append(Hypothesis((*ids, token), total, score))
@@ -43,8 +75,7 @@ def beam_search(
         ended = [hypothesis for hypothesis in grown[: config.beam] if hypothesis.ids[-1] == end]
         alive = [hypothesis for hypothesis in grown if hypothesis.ids[-1] != end][: config.beam]
         done += ended
-        if steps is not None:
-            steps.append(ended + alive)
+        steps.append(ended + alive)
         if len(done) >= config.beam:
             break
     found = done if len(done) >= config.n_best else done + alive

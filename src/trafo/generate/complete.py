@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from trafo.checkpoint.model_tokenizer import markers_of
 from trafo.errors import ConfigError, InputError, require_lists
+from trafo.generate.beam_config import BeamConfig
 from trafo.generate.config import EngineConfig, GenerationConfig
 from trafo.generate.engine import Engine
 from trafo.generate.engine.build import make_step
@@ -104,6 +105,51 @@ def stream(
     require_lists(prompts=prompts)
     ids = [encode_prompt(tokenizer, prompt, config) for prompt in prompts]
     return _pieces(model, [Request.of(each, config, tokenizer) for each in ids], threads)
+
+
+def search(
+    model: CausalLM,
+    tokenizer: Tokenizer,
+    prompts: Sequence[str],
+    beam: BeamConfig,
+    config: GenerationConfig | None = None,
+) -> list[Completion]:
+    """The `n_best` completions of each prompt by beam search, best first.
+
+    Of the `config`, the settings of prompts and ends count; what shapes sampling is refused.
+    """
+    from trafo.generate.beam import beam_search_prompts  # compiles when first used
+
+    config = config or GenerationConfig()
+    _refuse_sampling(config)
+    requests = [
+        Request.of(encode_prompt(tokenizer, each, config), config, tokenizer) for each in prompts
+    ]
+    ends = requests[0].ends if requests else frozenset[int]()
+    with evaluating(model):
+        found = beam_search_prompts(
+            model, [request.prompt for request in requests], ends, beam, config.max_new_tokens
+        )
+    done = []
+    for i, (request, hypotheses) in enumerate(zip(requests, found, strict=True)):
+        for j, (ids, _, _) in enumerate(hypotheses):
+            has_ended = ids[-1] in ends
+            kept = ids[:-1] if has_ended else ids
+            text = b"".join(request.vocab.get(token, b"") for token in kept)
+            reason: FinishReason = "end" if has_ended else "length"
+            decoded = text.decode("utf-8", errors="replace")
+            done.append(Completion(i, j, decoded, [Token(token) for token in kept], reason))
+    return done
+
+
+def _refuse_sampling(config: GenerationConfig) -> None:
+    """Settings without a meaning for beam search are mistakes, not wishes to ignore."""
+    plain = GenerationConfig()
+    names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "frequency_penalty")
+    for name in (*names, "presence_penalty", "logit_bias", "stop", "logprobs"):
+        if getattr(config, name) != getattr(plain, name):
+            hint = "leave it out, or sample without a beam"
+            raise ConfigError(f"beam search takes no {name}", hint=hint)
 
 
 def generate_ids(

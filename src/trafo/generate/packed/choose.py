@@ -20,6 +20,7 @@ from trafo.generate.packed.tiles import LANES
 from trafo.runtime.kernels import float_kernel, float_subkernel
 
 Doubles = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 TOGETHER = 192
 """most rows per pass through the layers: their hidden states fit into the processor's cache"""
@@ -37,19 +38,20 @@ def decode_and_choose(
     batch: StepBatch,
     cache: Cache,
     totals: Doubles,
-    end: int,
+    is_end: Bools,
     padding: int,
     best: Continuations,
 ) -> None:
     """Fill in `best`; `totals` (sentences, alive) are the hypotheses' log-probabilities.
 
-    The batch has a token for every hypothesis, of which the ids, positions and rows are used.
+    The batch has a token for every hypothesis; `is_end` says which tokens end one. A padding below
+    0 is none.
     """
     best.logprobs[:] = -np.inf
-    best.tokens[:] = padding
+    best.tokens[:] = max(padding, 0)
     best.parents[:] = 0
     for rank, until in ((0, 1), (1, totals.shape[1])):
-        rows = _rows_that_matter(totals, rank, until, end, best)
+        rows = _rows_that_matter(totals, rank, until, is_end, best)
         for start in range(0, rows.shape[0], TOGETHER):
             some = rows[start : start + TOGETHER]
             part = StepBatch(
@@ -67,7 +69,7 @@ def decode_and_choose(
 
 @float_subkernel
 def _rows_that_matter(
-    totals: Doubles, rank: int, until: int, end: int, best: Continuations
+    totals: Doubles, rank: int, until: int, is_end: Bools, best: Continuations
 ) -> Ints:
     """The rows of these ranks whose continuations can be among those that are kept."""
     values, tokens, _ = best
@@ -78,7 +80,7 @@ def _rows_that_matter(
     for sentence in range(sentences):
         num_kept, worst = 0, -np.inf
         for place in range(values.shape[1]):
-            if num_kept < beam and tokens[sentence, place] != end:
+            if num_kept < beam and not is_end[tokens[sentence, place]]:
                 num_kept += 1
                 worst = values[sentence, place]
         for place in range(rank, until):

@@ -53,6 +53,8 @@ class Attention(NamedTuple):
     """(positions, d_head / 2)"""
     sin: Floats
     num_heads: int
+    num_kv_heads: int
+    d_head: int
     window: int
     """0: none"""
 

@@ -26,7 +26,7 @@ from trafo.nn import FeedForward as PlainFeedForward
 from trafo.nn import LearnedPositions, MultiHeadSelfAttention, SinusoidalPositions, SwiGLU
 
 
-def pack(model: CausalLM, dtype: WeightDtype) -> Weights:
+def pack(model: CausalLM, dtype: WeightDtype = "float32") -> Weights:
     """All weights of a model; linear layers as float32 or int8."""
     blocks = [cast(TransformerBlock, block) for block in model.layers]
     return Weights(
@@ -83,6 +83,8 @@ def _attention(layers: Sequence[MultiHeadSelfAttention], dtype: WeightDtype) -> 
         cos=NOTHING if rope is None else array(rope.cos),
         sin=NOTHING if rope is None else array(rope.sin),
         num_heads=first.num_heads,
+        num_kv_heads=first.num_kv_heads,
+        d_head=first.d_head,
         window=first.attention.window or 0,
     )
 
