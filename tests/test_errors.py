@@ -69,15 +69,14 @@ def test_a_hint_names_the_right_flag_though_each_model_has_its_own():
 
 
 def test_one_string_where_a_list_belongs_is_refused():
-    from trafo.evaluate.bleu import Bleu
-    from trafo.evaluate.corpus import corpus_score
+    from trafo.evaluate.scores import score_bleu
 
     errors.require_lists(stop=["a"], prompts=(), special_tokens=None)
     with pytest.raises(errors.InputError, match=r"^special tokens must be a list; write \['ab'\]$"):
         errors.require_lists(prompts=[], special_tokens="ab")
     for texts in (("ab", [["a", "b"]]), (["a", "b"], ["ab"]), (["a"], "a")):
         with pytest.raises(errors.InputError, match="must be a list"):
-            corpus_score(Bleu(), *texts)
+            score_bleu(*texts)
 
 
 @errors.check_types

@@ -18,8 +18,7 @@ from trafo.checkpoint.tensor_file import read_tensors, write_tensors
 from trafo.cli import pipes
 from trafo.cli.generate import write
 from trafo.cli.main import main
-from trafo.evaluate.evaluation import evaluate_ids
-from trafo.evaluate.text_bytes import byte_lengths
+from trafo.evaluate.evaluation import count_token_bytes, evaluate_ids
 from trafo.generate import GenerationConfig, generate, generate_ids
 from trafo.models import TransformerLM
 from trafo.tokenizer import Tokenizer, encode_files
@@ -96,7 +95,7 @@ def test_evaluation_of_text_and_of_its_tokens(trafo, folder, tmp_path):
     text.write_text(TEXT)
     bundle = load_bundle(folder)
     ids = bundle.tokenizer.encode_array(TEXT)
-    lengths = byte_lengths(bundle.tokenizer)
+    lengths = count_token_bytes(bundle.tokenizer)
     wanted = evaluate_ids(bundle.model, ids, stride=10, byte_lengths=lengths)
     tokens = encode_files(bundle.tokenizer, text, tmp_path / "text.tokens").path
     for path in (text, tokens):

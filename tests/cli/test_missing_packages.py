@@ -55,15 +55,36 @@ for argv in commands:
 """
 
 
+def write_metadata(folder: Path, origin: object = None) -> str:
+    """What pip would write of this pyproject.toml; the folder, to be searched before others."""
+    info = folder / "trafo-9.dist-info"
+    info.mkdir(parents=True)
+    lines = ["Metadata-Version: 2.1", "Name: trafo", "Version: 9"]
+    lines += [f"Requires-Dist: {requirement}" for requirement in PROJECT["dependencies"]]
+    for extra, requirements in EXTRAS.items():
+        for name, _, marker in (requirement.partition("; ") for requirement in requirements):
+            condition = f"({marker}) and extra" if marker else "extra"
+            lines.append(f"Requires-Dist: {name}; {condition} == '{extra}'")
+    (info / "METADATA").write_text("\n".join([*lines, ""]))
+    if origin is not None:
+        (info / "direct_url.json").write_text(json.dumps(origin))
+    return str(folder)
+
+
 def run_without(hidden: list[str], folder: Path, *commands: list[str]) -> list[tuple[int, str]]:
     """Exit code and stderr of commands in one new process that cannot import `hidden`."""
+    paths = [write_metadata(folder / "installed"), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         input=json.dumps([commands, hidden]),
         capture_output=True,
         text=True,
         cwd=folder,
-        env={**os.environ, "TRAFO_CACHE": str(folder / "cache")},
+        env={
+            **os.environ,
+            "TRAFO_CACHE": str(folder / "cache"),
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        },
         check=True,
     )
     return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
@@ -81,7 +102,7 @@ COMMANDS: dict[str, tuple[list[str], str | None]] = {
     "resume": (["run"], "train"),
     "eval": (["run", "text.txt"], "train"),
     "translate": (["run"], "train"),
-    "score": (["text.txt", "text.txt"], None),
+    "score": (["text.txt", "text.txt"], "train"),
     "generate": (["run"], "train"),
     "serve": (["run"], "serve"),
     "chat": (["run"], "train"),
@@ -158,18 +179,7 @@ ORIGINS = [
 def test_the_command_names_the_extra_of_each_package_and_where_trafo_came_from(
     origin: object, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    info = tmp_path / "trafo-9.dist-info"
-    info.mkdir()
-    lines = ["Metadata-Version: 2.1", "Name: trafo", "Version: 9"]
-    lines += [f"Requires-Dist: {requirement}" for requirement in PROJECT["dependencies"]]
-    for extra, requirements in EXTRAS.items():
-        for name, _, marker in (requirement.partition("; ") for requirement in requirements):
-            condition = f"({marker}) and extra" if marker else "extra"
-            lines.append(f"Requires-Dist: {name}; {condition} == '{extra}'")
-    (info / "METADATA").write_text("\n".join([*lines, ""]))
-    if origin is not None:
-        (info / "direct_url.json").write_text(json.dumps(origin))
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(write_metadata(tmp_path, origin))
     for name, extra in EXTRA_OF.items():
         assert install_command(name.replace("-", "_")) == f"pip install {source.format(extra)}"
     for name in ("numpy", "wandb", "data"):

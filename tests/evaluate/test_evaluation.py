@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 from trafo.data.pair_batches import EncodedPairs
 from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.errors import ConfigError, InputError
-from trafo.evaluate.evaluation import Evaluation, evaluate_ids, standard_error
-from trafo.evaluate.text_bytes import byte_lengths
-from trafo.evaluate.translation import evaluate_pairs
-from trafo.evaluate.windows import windows
+from trafo.evaluate.evaluation import (
+    Evaluation,
+    count_token_bytes,
+    evaluate_ids,
+    evaluate_pairs,
+    split_windows,
+    standard_error,
+)
 from trafo.models import EncoderDecoder, EncoderDecoderConfig, TransformerLM
 from trafo.tokenizer import Tokenizer
 
@@ -69,7 +73,7 @@ def test_a_whole_window_is_torchs_cross_entropy(model):
 def test_every_id_but_the_first_is_predicted_once(num_ids, context, data):
     stride = data.draw(st.integers(1, context))
     counted = []
-    for window in windows(num_ids, context, stride):
+    for window in split_windows(num_ids, context, stride):
         assert 1 <= window.length <= context
         targets = range(window.start + 1, window.start + window.length + 1)
         counted += targets[window.skipped :]
@@ -91,7 +95,7 @@ def test_bytes_are_those_of_the_predicted_ids(model):
 
 def test_special_tokens_have_no_bytes():
     vocab = {i: bytes([i]) for i in range(256)} | {300: b"long token"}
-    lengths = byte_lengths(Tokenizer(vocab, [], ["<|endoftext|>"]))
+    lengths = count_token_bytes(Tokenizer(vocab, [], ["<|endoftext|>"]))
     assert lengths[:256].tolist() == [1] * 256
     assert (lengths[299], lengths[300], lengths[301], len(lengths)) == (0, 10, 0, 302)
 
@@ -196,7 +200,7 @@ def test_bits_per_byte_of_translations_are_over_the_bytes_of_the_targets(texts):
     model = EncoderDecoder(config).eval()
     sources = tokenizer.encode_source(["eine Quelle"] * len(targets))
     pairs = EncodedPairs(sources, tokenizer.encode_target(targets), 0)
-    done = evaluate_pairs(model, pairs, byte_lengths=byte_lengths(PAIR_TOKENIZER))
+    done = evaluate_pairs(model, pairs, byte_lengths=count_token_bytes(PAIR_TOKENIZER))
     end, nats = tokenizer.end, 0.0
     source = model.encode(torch.tensor([[*PAIR_TOKENIZER.encode(" eine Quelle"), end]]))
     for target in targets:

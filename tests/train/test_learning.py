@@ -66,8 +66,7 @@ def test_what_was_measured_can_be_measured_again(make_config: MakeConfig) -> Non
     """By evaluation of its own, from the checkpoint: the run reported its model, no other."""
     from trafo.checkpoint.bundle import load_bundle
     from trafo.data.prepare import prepare
-    from trafo.evaluate.evaluation import evaluate_ids
-    from trafo.evaluate.text_bytes import byte_lengths
+    from trafo.evaluate.evaluation import count_token_bytes, evaluate_ids
 
     config = make_config(watch__evaluate_tokens=500)
     start.train(config)
@@ -78,7 +77,7 @@ def test_what_was_measured_can_be_measured_again(make_config: MakeConfig) -> Non
         dataset.validation,
         context_length=16,
         batch_size=4,
-        byte_lengths=byte_lengths(bundle.tokenizer),
+        byte_lengths=count_token_bytes(bundle.tokenizer),
         max_tokens=500,
     )
     last = records(config, "validation")[-1]

@@ -92,9 +92,7 @@ def _translation_facts(options: Options) -> dict[str, Any]:
     from trafo.checkpoint.bundle import load_translator
     from trafo.cli.translate import translate_all
     from trafo.data.pairs import read_pairs
-    from trafo.evaluate.bleu import Bleu
-    from trafo.evaluate.chrf import Chrf
-    from trafo.evaluate.corpus import corpus_score
+    from trafo.evaluate.scores import score_bleu, score_chrf
     from trafo.generate.translate import search_settings
 
     pairs = read_pairs(options.pairs, errors=options.errors)
@@ -104,20 +102,20 @@ def _translation_facts(options: Options) -> dict[str, Any]:
     found = translate_all(bundle, sources, search, options.threads)
     hypotheses, references = [best[0].text for best in found], [[pair.target for pair in pairs]]
     lowercase = options.lowercase or bundle.tokenizer.lowercase
-    bleu, chrf = Bleu(lowercase), Chrf(lowercase)
+    bleu = score_bleu(hypotheses, references, lowercase=lowercase)
+    chrf = score_chrf(hypotheses, references, lowercase=lowercase)
     return _facts(_evaluate_pairs(bundle, pairs, options)) | {
         "sentences": len(pairs),
-        "bleu": corpus_score(bleu, hypotheses, references),
-        "chrf": corpus_score(chrf, hypotheses, references),
-        "signature": bleu.signature(len(references)),
-        "chrf_signature": chrf.signature(len(references)),
+        "bleu": bleu.value,
+        "chrf": chrf.value,
+        "signature": bleu.signature,
+        "chrf_signature": chrf.signature,
     }
 
 
 def _evaluate_pairs(bundle: TranslatorBundle, pairs: list[Pair], options: Options) -> Evaluation:
     from trafo.data.pair_batches import EncodedPairs
-    from trafo.evaluate.text_bytes import byte_lengths
-    from trafo.evaluate.translation import evaluate_pairs
+    from trafo.evaluate.evaluation import count_token_bytes, evaluate_pairs
 
     tokenizer = bundle.tokenizer
     encoded = EncodedPairs(
@@ -125,7 +123,7 @@ def _evaluate_pairs(bundle: TranslatorBundle, pairs: list[Pair], options: Option
         tokenizer.encode_target([pair.target for pair in pairs]),
         bundle.model.config.padding_id,
     )
-    lengths = byte_lengths(tokenizer.target)
+    lengths = count_token_bytes(tokenizer.target)
     return evaluate_pairs(
         bundle.model, encoded, byte_lengths=lengths, max_tokens=options.max_tokens
     )
@@ -166,8 +164,7 @@ def _open_tokens(tokenizer: Tokenizer, options: Options) -> Iterator[TokenFile]:
 
 
 def _evaluate(bundle: Bundle, tokens: TokenFile, options: Options) -> Evaluation:
-    from trafo.evaluate.evaluation import evaluate_ids
-    from trafo.evaluate.text_bytes import byte_lengths
+    from trafo.evaluate.evaluation import count_token_bytes, evaluate_ids
     from trafo.fast.threads import torch_threads
 
     total = min(len(tokens) - 1, options.max_tokens or len(tokens))
@@ -179,7 +176,7 @@ def _evaluate(bundle: Bundle, tokens: TokenFile, options: Options) -> Evaluation
             context_length=options.context_length,
             stride=options.stride,
             batch_size=options.batch_size,
-            byte_lengths=byte_lengths(bundle.tokenizer),
+            byte_lengths=count_token_bytes(bundle.tokenizer),
             max_tokens=options.max_tokens,
             advance=threads.watching(bar.advance),
         )

@@ -10,14 +10,21 @@ from tyro.conf import Positional, arg
 
 from trafo.cli.arguments import OptionalPath
 from trafo.errors import InputError, require, require_at_least
-from trafo.evaluate.bleu import Bleu, Tokenization
-from trafo.evaluate.chrf import Chrf
-from trafo.evaluate.corpus import RESAMPLES, Metric
+from trafo.evaluate.scores import (
+    BLEU,
+    CHRF,
+    Tokenization,
+    compare_systems,
+    score_bleu,
+    score_chrf,
+)
 from trafo.runtime.console import plain_table, show, show_json
-from trafo.runtime.progress import progress
 
 if TYPE_CHECKING:
-    from trafo.evaluate.corpus import Comparison
+    from rich.table import Table
+    from sacrebleu.significance import Result
+
+    from trafo.evaluate.scores import Score
 
 Hypothesis = Annotated[Positional[Path], arg(metavar="HYP")]
 References = Annotated[
@@ -39,7 +46,7 @@ class Options:
     """tokenization for BLEU: 13a, the standard of WMT, or none if the text is tokenized"""
     compare: OptionalPath = None
     """another system's translation: test the difference by paired bootstrap resampling"""
-    resamples: int = RESAMPLES
+    resamples: int = 1000
     """bootstrap samples for --compare"""
     json: bool = False
     """print JSON instead of a table"""
@@ -52,23 +59,31 @@ class Options:
 def run(options: Options) -> None:
     """Read, score, show."""
     from trafo.data.pairs import read_lines
-    from trafo.evaluate.corpus import corpus_score
 
     hypotheses = read_lines(options.hypothesis)
     references = [_aligned(path, options.hypothesis, hypotheses) for path in options.references]
-    metrics: list[Metric] = [Bleu(options.lowercase, options.tokenize), Chrf(options.lowercase)]
-    if options.compare is None:
-        compared = {}
-        scores = {m.name: corpus_score(m, hypotheses, references) for m in metrics}
-    else:
+    case, tokenize = options.lowercase, options.tokenize
+    bleu = score_bleu(hypotheses, references, lowercase=case, tokenize=tokenize)
+    scores = {BLEU: bleu, CHRF: score_chrf(hypotheses, references, lowercase=case)}
+    compared: dict[str, Any] = {}
+    if options.compare is not None:
         other = _aligned(options.compare, options.hypothesis, hypotheses)
-        compared = _compare(metrics, hypotheses, other, references, options.resamples)
-        scores = {name: found.scores[0] for name, found in compared.items()}
-    signatures = {m.name: m.signature(len(references)) for m in metrics}
+        compared = compare_systems(
+            hypotheses,
+            other,
+            references,
+            lowercase=case,
+            tokenize=tokenize,
+            resamples=options.resamples,
+        )
     if options.json:
-        _show_json(scores, signatures, compared, len(hypotheses))
-    else:
-        _show_tables(scores, signatures, compared)
+        return show_json(_facts(scores, compared) | {"sentences": len(hypotheses)})
+    if compared:
+        show(_comparison_table(compared), "")
+    table = plain_table("lrl")
+    for name, score in scores.items():
+        table.add_row(name, f"{score.value:.2f}", score.signature)
+    return show(table)
 
 
 def _aligned(path: Path, with_path: Path, with_lines: list[str]) -> list[str]:
@@ -84,59 +99,25 @@ def _aligned(path: Path, with_path: Path, with_lines: list[str]) -> list[str]:
     return lines
 
 
-def _compare(
-    metrics: list[Metric],
-    ours: list[str],
-    theirs: list[str],
-    references: list[list[str]],
-    resamples: int,
-) -> dict[str, Comparison]:
-    from trafo.evaluate.corpus import paired_bootstrap
-
-    found = {}
-    with progress("resampling", total=len(metrics), unit="scores") as bar:
-        for metric in metrics:
-            found[metric.name] = paired_bootstrap(metric, ours, theirs, references, resamples)
-            bar.advance()
-    return found
-
-
-def _show_json(
-    scores: dict[str, float],
-    signatures: dict[str, str],
-    compared: dict[str, Comparison],
-    sentences: int,
-) -> None:
-    facts: dict[str, Any] = {
-        "bleu": scores[Bleu.name],
-        "chrf": scores[Chrf.name],
-        "signature": signatures[Bleu.name],
-        "chrf_signature": signatures[Chrf.name],
-        "sentences": sentences,
-    }
+def _facts(scores: dict[str, Score], compared: dict[str, tuple[Result, Result]]) -> dict[str, Any]:
+    bleu, chrf = scores[BLEU], scores[CHRF]
+    facts: dict[str, Any] = {"bleu": bleu.value, "chrf": chrf.value}
+    facts |= {"signature": bleu.signature, "chrf_signature": chrf.signature}
     if compared:
-        bleu, chrf = compared[Bleu.name], compared[Chrf.name]
+        (bleu_ours, bleu_theirs), (chrf_ours, chrf_theirs) = compared[BLEU], compared[CHRF]
         facts["compared"] = {
-            "bleu": bleu.scores[1],
-            "chrf": chrf.scores[1],
-            "bleu_p_value": bleu.p_value,
-            "chrf_p_value": chrf.p_value,
+            "bleu": bleu_theirs.score,
+            "chrf": chrf_theirs.score,
+            "bleu_p_value": bleu_ours.p_value,
+            "chrf_p_value": chrf_ours.p_value,
         }
-    show_json(facts)
+    return facts
 
 
-def _show_tables(
-    scores: dict[str, float], signatures: dict[str, str], compared: dict[str, Comparison]
-) -> None:
-    if compared:
-        table = plain_table("lrrrl", ["", "this", "other", "p", "resampled: mean ± 95 % interval"])
-        for name, found in compared.items():
-            both = zip(found.means, found.intervals, strict=True)
-            spread = " and ".join(f"{mean:.2f} ± {width:.2f}" for mean, width in both)
-            this, other = (f"{score:.2f}" for score in found.scores)
-            table.add_row(name, this, other, f"{found.p_value:.4f}", spread)
-        show(table, "")
-    table = plain_table("lrl")
-    for name, score in scores.items():
-        table.add_row(name, f"{score:.2f}", signatures[name])
-    show(table)
+def _comparison_table(compared: dict[str, tuple[Result, Result]]) -> Table:
+    table = plain_table("lrrrl", ["", "this", "other", "p", "resampled: mean ± 95 % interval"])
+    for name, both in compared.items():
+        spread = " and ".join(f"{each.mean:.2f} ± {each.ci:.2f}" for each in both)
+        this, other = (f"{each.score:.2f}" for each in both)
+        table.add_row(name, this, other, f"{both[0].p_value:.4f}", spread)
+    return table

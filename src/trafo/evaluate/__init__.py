@@ -1,4 +1,1 @@
-"""Metrics: loss, perplexity, bits per byte; BLEU and chrF of translations.
-
-The scores of text (`bleu`, `chrf`, `corpus`) import no torch.
-"""
+"""Metrics: loss, perplexity, bits per byte; BLEU and chrF of translations (without torch)."""

@@ -1,4 +1,4 @@
-"""BLEU (Papineni et al., 2002): modified n-gram precision with a brevity penalty.
+"""BLEU (Papineni et al., 2002) from scratch: modified n-gram precision with a brevity penalty.
 
 BLEU = BP * exp(mean of log p_n over n = 1..4)
 p_n  = clipped matches / n-grams of the hypotheses; an n-gram matches at most as often as it
@@ -6,8 +6,8 @@ p_n  = clipped matches / n-grams of the hypotheses; an n-gram matches at most as
 BP   = 1 if h >= r, else exp(1 - r / h): brevity penalty; h is the length of the hypotheses, r that
        of the references, of each sentence the one closest in length
 
-Equal to sacreBLEU (Post, 2018) with its default smoothing: the k-th order without any match counts
-1 / 2^k matches.
+Here to be read. `trafo.evaluate.scores` reports sacreBLEU's numbers, and tests check that they are
+equal, with its default smoothing: the k-th order without any match counts 1 / 2^k matches.
 """
 
 from __future__ import annotations
@@ -16,79 +16,56 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
-
-import trafo
-from trafo.evaluate.corpus import ngrams
-
-Tokenization = Literal["13a", "none"]
 
 ORDERS = range(1, 5)
 
 _ENTITIES = (("&quot;", '"'), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">"))
-_SYMBOLS = re.compile(r"([ -&(-+/:-@\[-`{-~])")  # ASCII, but not ' , - .
-_POINT_AFTER_OTHER = re.compile(r"([^0-9])([.,])")
-_POINT_BEFORE_OTHER = re.compile(r"([.,])([^0-9])")
-_DASH_AFTER_DIGIT = re.compile(r"([0-9])-")
+_RULES = [
+    (re.compile(r"([ -&(-+/:-@\[-`{-~])"), r" \1 "),  # symbols of ASCII, but not ' , - .
+    (re.compile(r"([^0-9])([.,])"), r"\1 \2 "),
+    (re.compile(r"([.,])([^0-9])"), r" \1 \2"),
+    (re.compile(r"([0-9])-"), r"\1 - "),
+]
 
 
-@dataclass(frozen=True)
-class Bleu:
-    """Corpus BLEU with n-grams up to 4."""
+def corpus_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Score a corpus, 0 to 100; `references` holds one or more whole translations of it.
 
-    lowercase: bool = False
-    tokenize: Tokenization = "13a"
-    name = "BLEU"
-
-    def statistics(self, hypothesis: str, references: Sequence[str]) -> list[int]:
-        """Lengths of hypothesis and reference, then n-gram matches and totals of each order."""
-        words = self._words(hypothesis)
-        others = [self._words(reference) for reference in references]
-        closest = min(map(len, others), key=lambda length: (abs(length - len(words)), length))
-        matches, totals = [], []
+    Counts are summed over all sentences before they are divided.
+    """
+    our_length = their_length = 0
+    matches, totals = Counter[int](), Counter[int]()
+    for hypothesis, *others in zip(hypotheses, *references, strict=True):
+        ours, theirs = split_13a(hypothesis), [split_13a(other) for other in others]
+        our_length += len(ours)
+        their_length += min(map(len, theirs), key=lambda n: (abs(n - len(ours)), n))
         for n in ORDERS:
-            ours = ngrams(words, n)
-            most: Counter[tuple[str, ...]] = Counter()
-            for other in others:
-                most |= ngrams(other, n)
-            matches.append((ours & most).total())
-            totals.append(ours.total())
-        return [len(words), closest, *matches, *totals]
-
-    def score(self, statistics: Sequence[int]) -> float:
-        """BLEU, 0 to 100, from the statistics summed over all sentences."""
-        ours, theirs, *counts = statistics
-        matches, totals = counts[: len(ORDERS)], counts[len(ORDERS) :]
-        if not any(matches) or not all(totals):
-            return 0.0
-        precisions, smoothed = [], 1.0
-        for matching, total in zip(matches, totals, strict=True):
-            if not matching:
-                smoothed *= 2
-            precisions.append(100 * matching / total if matching else 100 / (smoothed * total))
-        brevity = 1.0 if ours >= theirs else math.exp(1 - theirs / ours)
-        return brevity * math.exp(sum(map(math.log, precisions)) / len(precisions))
-
-    def signature(self, num_references: int) -> str:
-        """Signature in sacreBLEU's format, with our name as the version."""
-        case = "lc" if self.lowercase else "mixed"
-        return (
-            f"nrefs:{num_references}|case:{case}|eff:no|tok:{self.tokenize}|smooth:exp"
-            f"|version:trafo-{trafo.__version__}"
-        )
-
-    def _words(self, sentence: str) -> list[str]:
-        text = (sentence.lower() if self.lowercase else sentence).rstrip()
-        return words_13a(text) if self.tokenize == "13a" else text.split()
+            most = Counter[tuple[str, ...]]()
+            for words in theirs:
+                most |= count_ngrams(words, n)
+            counts = count_ngrams(ours, n)
+            matches[n] += (counts & most).total()
+            totals[n] += counts.total()
+    if not any(matches.values()) or not all(totals.values()):
+        return 0.0
+    log_precision, smoothing = 0.0, 1.0
+    for n in ORDERS:
+        smoothing *= 1 if matches[n] else 2
+        log_precision += math.log((matches[n] or 1 / smoothing) / totals[n]) / len(ORDERS)
+    return 100 * math.exp(min(0.0, 1 - their_length / our_length) + log_precision)
 
 
-def words_13a(text: str) -> list[str]:
+def count_ngrams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
+    """Count how often each run of n words occurs."""
+    return Counter(zip(*(words[start:] for start in range(n)), strict=False))
+
+
+def split_13a(text: str) -> list[str]:
     """Split as NIST's mteval-v13a does: punctuation apart from words, numbers in one piece."""
-    text = text.replace("<skipped>", "").replace("-\n", "").replace("\n", " ")
+    text = text.rstrip().replace("<skipped>", "").replace("-\n", "").replace("\n", " ")
     for entity, character in _ENTITIES:
         text = text.replace(entity, character)
-    text = _SYMBOLS.sub(r" \1 ", f" {text} ")
-    text = _POINT_AFTER_OTHER.sub(r"\1 \2 ", text)
-    text = _POINT_BEFORE_OTHER.sub(r" \1 \2", text)
-    return _DASH_AFTER_DIGIT.sub(r"\1 - ", text).split()
+    text = f" {text} "
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    return text.split()

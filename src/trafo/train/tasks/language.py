@@ -18,8 +18,7 @@ from trafo.account.formula import training_flops
 from trafo.data.prepare import Dataset, prepare
 from trafo.data.windows import WindowSampler, num_windows
 from trafo.errors import require
-from trafo.evaluate.evaluation import evaluate_ids
-from trafo.evaluate.text_bytes import byte_lengths
+from trafo.evaluate.evaluation import count_token_bytes, evaluate_ids
 from trafo.fast import head_loss
 from trafo.fast.mixed import mixed_precision
 from trafo.generate import GenerationConfig, generate
@@ -103,7 +102,7 @@ class LanguageModelling(Task):
             data.validation,
             context_length=config.seq,
             batch_size=max(1, config.batch_size // config.accumulate),
-            byte_lengths=byte_lengths(data.tokenizer),
+            byte_lengths=count_token_bytes(data.tokenizer),
             max_tokens=None if num_tokens >= self.num_held_out else num_tokens,
         )
         return validation_record(found, self.num_held_out)

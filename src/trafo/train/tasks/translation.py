@@ -21,10 +21,8 @@ from trafo.data.pair_batches import PairSampler
 from trafo.data.pairs import Pair
 from trafo.data.prepare_pairs import prepare_pairs
 from trafo.errors import require
-from trafo.evaluate.bleu import Bleu
-from trafo.evaluate.corpus import corpus_score
-from trafo.evaluate.text_bytes import byte_lengths
-from trafo.evaluate.translation import evaluate_pairs
+from trafo.evaluate.evaluation import count_token_bytes, evaluate_pairs
+from trafo.evaluate.scores import score_bleu
 from trafo.fast import head_loss
 from trafo.fast.mixed import mixed_precision
 from trafo.generate.translate import translate
@@ -117,19 +115,20 @@ class Translation(Task):
     def validate(self, model: Module, num_tokens: int) -> dict[str, Any]:
         """Loss, perplexity, bits per byte, and BLEU by greedy search."""
         translator, data = _translator(model), self.data
-        found = evaluate_pairs(
+        evaluation = evaluate_pairs(
             translator,
             data.validation,
-            byte_lengths=byte_lengths(data.tokenizer.target),
+            byte_lengths=count_token_bytes(data.tokenizer.target),
             max_tokens=num_tokens,
         )
-        numbers = validation_record(found, self.num_held_out)
+        numbers = validation_record(evaluation, self.num_held_out)
         pairs = data.validation_pairs[: self.config.watch.bleu_sentences]
         if not pairs:
             return numbers
-        metric = Bleu(lowercase=data.tokenizer.lowercase)
         references = [[pair.target for pair in pairs]]
-        return numbers | {"bleu": corpus_score(metric, self._greedy(model, pairs), references)}
+        found = self._greedy(model, pairs)
+        bleu = score_bleu(found, references, lowercase=data.tokenizer.lowercase)
+        return numbers | {"bleu": bleu.value}
 
     def sample(self, model: Module) -> str:
         """A few validation sentences and their translations."""
