@@ -12,7 +12,7 @@ import pytest
 from trafo.checkpoint.convert.gguf_pre_tokenizers import NAMES, PATTERNS, REFUSED
 from trafo.checkpoint.locate import load_tokenizer
 from trafo.errors import FormatError
-from trafo.tokenizer.formats.byte_alphabet import to_printable
+from trafo.tokenizer.formats.gpt2 import to_printable
 
 gguf = pytest.importorskip("gguf")
 KIND = gguf.TokenType

@@ -9,8 +9,8 @@ import pytest
 
 from trafo.cli.main import main
 from trafo.errors import FormatError, InputError
+from trafo.runtime.json_text import read_json
 from trafo.tokenizer import Tokenizer, encode_files, open_inputs, train_bpe
-from trafo.tokenizer.formats import json_files
 from trafo.tokenizer.formats.spec import TokenizerSpec, with_special_tokens
 from trafo.tokenizer.kernels.arrays import LONGEST_TOKEN
 from trafo.tokenizer.reading import chunks
@@ -171,4 +171,4 @@ def test_a_key_that_comes_twice_at_the_end_of_a_large_file(tmp_path: Path) -> No
     pairs = ", ".join(f'"x{number}": {number}' for number in range(100_000))
     (tmp_path / "vocab.json").write_text(f'{{{pairs}, "x99999": 0}}')
     with pytest.raises(FormatError, match="'x99999' is given twice"):
-        json_files.read_json(tmp_path / "vocab.json")
+        read_json(tmp_path / "vocab.json")

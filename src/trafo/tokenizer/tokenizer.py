@@ -24,7 +24,7 @@ from trafo.errors import InputError, check_types, require_lists
 from trafo.tokenizer.encoding.first import FirstEncoder, SpecialPolicy
 from trafo.tokenizer.formats.gpt2 import read_gpt2
 from trafo.tokenizer.formats.load import load_any, save_folder
-from trafo.tokenizer.formats.spec import TokenizerSpec, content_hash, with_special_tokens
+from trafo.tokenizer.formats.spec import TokenizerSpec, hash_spec, with_special_tokens
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -154,7 +154,7 @@ class Tokenizer:
     @cached_property
     def hash(self) -> str:
         """Identifies all that decides which ids a text becomes."""
-        return content_hash(self.spec)
+        return hash_spec(self.spec)
 
     @property
     def vocab_size(self) -> int:

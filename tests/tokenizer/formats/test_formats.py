@@ -21,8 +21,8 @@ from trafo.tokenizer.formats.load import (
     save_as,
     save_folder,
 )
-from trafo.tokenizer.formats.spec import TokenizerSpec, content_hash, with_special_tokens
-from trafo.tokenizer.formats.tiktoken import merges_of_ranks
+from trafo.tokenizer.formats.spec import TokenizerSpec, hash_spec, with_special_tokens
+from trafo.tokenizer.formats.tiktoken import derive_merges
 from trafo.tokenizer.patterns import PATTERN_NAMES, pattern_regex, split_words
 from trafo.tokenizer.reference import train_bpe_reference
 from trafo.tokenizer.tokenizer import Tokenizer
@@ -112,8 +112,8 @@ def test_hash_is_the_same_however_it_was_loaded(tmp_path: Path, trained: Trained
         assert detect_format(tmp_path / name) == file_format
         specials = spec.special_tokens
         loaded = load_any(tmp_path / name, pattern="gpt4", special_tokens=specials)
-        assert content_hash(loaded) == content_hash(spec)
-    assert content_hash(replace(spec, pattern=pattern_regex("gpt4"))) == content_hash(spec)
+        assert hash_spec(loaded) == hash_spec(spec)
+    assert hash_spec(replace(spec, pattern=pattern_regex("gpt4"))) == hash_spec(spec)
 
 
 def test_hash_differs_with_every_part(trained: Trained) -> None:
@@ -127,7 +127,7 @@ def test_hash_differs_with_every_part(trained: Trained) -> None:
         replace(spec, special_tokens={}),
         replace(spec, vocab={**spec.vocab, 1000: b"x"}),
     ]
-    assert len({content_hash(other) for other in others}) == len(others)
+    assert len({hash_spec(other) for other in others}) == len(others)
 
 
 # Any format
@@ -203,7 +203,7 @@ def test_gpt2s_own_files_give_tiktokens_ids(tmp_path: Path, awkward: str, encode
         special_tokens=spec.special_tokens,
     )
     assert encode(spec, awkward) == peer.encode(awkward, allowed_special={"<|endoftext|>"})
-    assert merges_of_ranks(spec.ordinary_tokens()) == (spec.merges, True)
+    assert derive_merges(spec.ordinary_tokens()) == (spec.merges, True)
 
 
 def test_cl100k_gives_tiktokens_ids_in_both_spellings_of_its_pattern(

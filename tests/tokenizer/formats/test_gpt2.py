@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from trafo.errors import FormatError
-from trafo.tokenizer.formats.byte_alphabet import from_printable, to_printable
-from trafo.tokenizer.formats.gpt2 import read_gpt2, write_gpt2
+from trafo.tokenizer.formats.gpt2 import from_printable, read_gpt2, to_printable, write_gpt2
 from trafo.tokenizer.formats.spec import TokenizerSpec
 
 Trained = Callable[..., TokenizerSpec]

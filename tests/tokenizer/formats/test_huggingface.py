@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis.strategies import SearchStrategy
 
 from trafo.errors import FormatError
-from trafo.tokenizer.formats.byte_alphabet import to_printable
+from trafo.tokenizer.formats.gpt2 import to_printable
 from trafo.tokenizer.formats.huggingface import read_huggingface, write_huggingface
 from trafo.tokenizer.formats.load import (
     load_any,
 )
-from trafo.tokenizer.formats.spec import TokenizerSpec, content_hash, with_special_tokens
+from trafo.tokenizer.formats.spec import TokenizerSpec, hash_spec, with_special_tokens
 from trafo.tokenizer.patterns import PATTERN_NAMES, pattern_regex
 
 BYTES = {to_printable(bytes([byte])): byte for byte in range(256)}
@@ -37,7 +37,7 @@ def test_tokenizer_json_loads_in_tokenizers(
     path = tmp_path / "tokenizer.json"
     write_huggingface(spec, path)
     peer = tokenizers.Tokenizer.from_file(str(path))
-    assert content_hash(read_huggingface(path)) == content_hash(spec)
+    assert hash_spec(read_huggingface(path)) == hash_spec(spec)
 
     @settings(deadline=None, max_examples=60)
     @given(text=texts)

@@ -14,10 +14,10 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from trafo.errors import FormatError, InputError
-from trafo.tokenizer.formats.byte_alphabet import to_printable
+from trafo.tokenizer.formats.gpt2 import to_printable
 from trafo.tokenizer.formats.huggingface import read_huggingface
-from trafo.tokenizer.formats.huggingface_split import pre_tokenizer_of_pattern
 from trafo.tokenizer.formats.load import load_any
+from trafo.tokenizer.formats.pre_tokenizer import write_pre_tokenizer
 from trafo.tokenizer.patterns import normalize_nfc
 from trafo.tokenizer.token_files import encode_files as corpus_module
 from trafo.tokenizer.token_files.encode_files import encode_files
@@ -143,7 +143,7 @@ def test_added_tokens_are_matched_as_in_tokenizers(tmp_path_factory: Any, data: 
 def test_a_cut_changes_nothing(pattern: str, data: Any) -> None:
     """The ids of both sides of a cut are those of the whole, by the peer."""
     content = drawn_file(data)
-    content["pre_tokenizer"] = pre_tokenizer_of_pattern(pattern, "here")
+    content["pre_tokenizer"] = write_pre_tokenizer(pattern, "here")
     peer = tokenizers.Tokenizer.from_str(json.dumps(content))
     whole = (drawn_text(data, content) + drawn_text(data, content)).encode()
     known = whole[: data.draw(st.integers(0, len(whole)), "known bytes")]

@@ -13,7 +13,7 @@ from hypothesis.strategies import SearchStrategy
 from trafo.errors import FormatError, InputError
 from trafo.tokenizer.formats.load import load_any
 from trafo.tokenizer.formats.spec import TokenizerSpec
-from trafo.tokenizer.formats.tiktoken import merges_of_ranks, read_tiktoken, write_tiktoken
+from trafo.tokenizer.formats.tiktoken import derive_merges, read_tiktoken, write_tiktoken
 from trafo.tokenizer.patterns import pattern_regex
 from trafo.tokenizer.reference import train_bpe_reference
 from trafo.tokenizer.tokenizer import Tokenizer
@@ -32,12 +32,12 @@ def test_tiktoken_round_trip(tmp_path: Path, trained: Trained) -> None:
     assert read_tiktoken(tmp_path / "a.tiktoken", "gpt4", spec.special_tokens) == spec
 
 
-def test_merges_of_ranks_are_the_trained_ones(texts: SearchStrategy[str]) -> None:
+def test_derive_merges_are_the_trained_ones(texts: SearchStrategy[str]) -> None:
     @settings(deadline=None, max_examples=50)
     @given(training=texts)
     def recovered(training: str) -> None:
         vocab, merges = train_bpe_reference(training * 2, 290, [])
-        assert merges_of_ranks({token: i for i, token in vocab.items()}) == (merges, True)
+        assert derive_merges({token: i for i, token in vocab.items()}) == (merges, True)
 
     recovered()
 

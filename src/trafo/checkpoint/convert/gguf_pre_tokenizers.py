@@ -7,7 +7,7 @@ like; deepseek-llm at ideographic spaces). Here is what the model was trained wi
 own sequence, which splits digits inside the bytes of a character, is replaced by llama.cpp's.
 """
 
-from trafo.tokenizer.formats.huggingface_split import between_digits
+from trafo.tokenizer.formats.pre_tokenizer import split_digits_first
 from trafo.tokenizer.patterns import THEN, pattern_regex
 
 
@@ -60,9 +60,9 @@ _NAMES: dict[tuple[str, ...], str] = {
             (r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]"),
         ),
     ): "qwen35",
-    (between_digits(r"\p{N}", "gpt2"),): "smollm starcoder refact command-r codeshell exaone "
+    (split_digits_first(r"\p{N}", "gpt2"),): "smollm starcoder refact command-r codeshell exaone "
     "minerva-7b mellum2",
-    (between_digits(r"\p{N}{1,3}", "llama3"),): "minicpm5",
+    (split_digits_first(r"\p{N}{1,3}", "llama3"),): "minicpm5",
     (_changed(_GPT4O, _ONE_DIGIT, ("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "")),): "tekken",
     (_changed(_QWEN2, (r"]+[\r\n]*", r"\r\n]+")),): "seed-coder",
     (

@@ -20,7 +20,7 @@ from trafo.checkpoint.convert.gguf_reader import GGUF
 from trafo.checkpoint.model_tokenizer import Markers, ModelTokenizer, markers_of
 from trafo.errors import ConfigError, TrafoError, require
 from trafo.runtime.console import say
-from trafo.tokenizer.formats.byte_alphabet import from_printable, to_printable
+from trafo.tokenizer.formats.gpt2 import from_printable, to_printable
 from trafo.tokenizer.formats.spec import END_OF_TEXT, TokenizerSpec
 from trafo.tokenizer.tokenizer import Tokenizer
 

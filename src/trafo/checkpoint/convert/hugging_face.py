@@ -16,7 +16,7 @@ from trafo.errors import ConfigError, FormatError, TrafoError
 from trafo.models import GPT2, CausalLM, GPT2Config, TransformerLM, TransformerLMConfig
 from trafo.runtime.atomic import atomic_folder
 from trafo.runtime.console import say
-from trafo.tokenizer.formats.json_files import read_json
+from trafo.runtime.json_text import read_json
 from trafo.tokenizer.tokenizer import Tokenizer
 
 _SWITCHES = ("tie_word_embeddings", "use_sliding_window")

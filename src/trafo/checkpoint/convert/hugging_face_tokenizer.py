@@ -12,8 +12,8 @@ from typing import Any
 from trafo.checkpoint.model_tokenizer import Markers, ModelTokenizer, markers_of
 from trafo.errors import FormatError
 from trafo.runtime.atomic import atomic_write
+from trafo.runtime.json_text import read_json, write_json
 from trafo.tokenizer.formats.huggingface import write_huggingface
-from trafo.tokenizer.formats.json_files import read_json, write_json
 from trafo.tokenizer.formats.load import load_any
 from trafo.tokenizer.formats.spec import (
     END_OF_TEXT,

@@ -16,7 +16,7 @@ from trafo.runtime.console import show
 from trafo.runtime.remote import local_copy_of
 
 if TYPE_CHECKING:
-    from trafo.tokenizer.formats.load import Format
+    from trafo.tokenizer.formats.load import TokenizerFormat
     from trafo.tokenizer.formats.spec import TokenizerSpec
 
 # Each kind of word that a split pattern knows, and many scripts.
@@ -84,8 +84,12 @@ def _source(options: Options) -> tuple[TokenizerSpec, str]:
     return replace(spec, pattern=options.pattern or spec.pattern), f"the tokenizer of a {kind}"
 
 
-def _format_by_name(out: Path) -> Format:
-    formats: dict[str, Format] = {".json": "huggingface", ".tiktoken": "tiktoken", "": "trafo"}
+def _format_by_name(out: Path) -> TokenizerFormat:
+    formats: dict[str, TokenizerFormat] = {
+        ".json": "huggingface",
+        ".tiktoken": "tiktoken",
+        "": "trafo",
+    }
     if out.suffix not in formats:
         raise ConfigError(
             f"{out.name!r} does not say which format",
@@ -94,7 +98,7 @@ def _format_by_name(out: Path) -> Format:
     return formats[out.suffix]
 
 
-def _check_same(spec: TokenizerSpec, path: Path, to: Format) -> None:
+def _check_same(spec: TokenizerSpec, path: Path, to: TokenizerFormat) -> None:
     """Read the new files and compare the ids of a sample that also holds the special tokens."""
     from trafo.tokenizer.formats.load import load_any
     from trafo.tokenizer.tokenizer import Tokenizer
@@ -108,7 +112,7 @@ def _check_same(spec: TokenizerSpec, path: Path, to: Format) -> None:
         )
 
 
-def _unsaid(spec: TokenizerSpec, to: Format) -> list[str]:
+def _unsaid(spec: TokenizerSpec, to: TokenizerFormat) -> list[str]:
     """What the format does not store, though a reader needs it."""
     if to not in ("gpt2", "tiktoken"):
         return []

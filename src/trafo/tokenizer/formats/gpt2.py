@@ -1,8 +1,12 @@
 """GPT-2's `vocab.json` + `merges.txt`, in and out.
 
-`vocab.json` maps each token, in printable characters (`byte_alphabet.py`), to its id. `merges.txt`
-has one merge per line, the two tokens separated by a space, in order of creation, after an optional
-first line `#version: ...`. The split pattern and which tokens are special are written nowhere.
+`vocab.json` maps each token, in printable characters, to its id. `merges.txt` has one merge per
+line, the two tokens separated by a space, in order of creation, after an optional first line
+`#version: ...`. The split pattern and which tokens are special are written nowhere.
+
+In its byte alphabet, each byte is one visible character. Bytes that are printable in Latin-1 stand
+for themselves. The other 68 (blanks, control characters, the soft hyphen) are the characters from
+U+0100 on, in order: the space is `Ġ` and the newline `Ċ`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -11,11 +15,26 @@ from typing import Any
 
 from trafo.errors import FormatError
 from trafo.runtime.atomic import atomic_write
-from trafo.tokenizer.formats.byte_alphabet import from_printable, to_printable
-from trafo.tokenizer.formats.json_files import read_json, read_text, write_json
+from trafo.runtime.json_text import read_json, read_text, write_json
 from trafo.tokenizer.formats.spec import SpecialTokens, TokenizerSpec, check_id, with_special_tokens
 
 _VERSION_LINE = "#version: 0.2\n"
+
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = sorted(set(range(256)) - set(_PRINTABLE))
+_CHARACTERS = {byte: chr(byte) for byte in _PRINTABLE}
+_CHARACTERS |= {byte: chr(0x100 + i) for i, byte in enumerate(_OTHERS)}
+_BYTES = {character: byte for byte, character in _CHARACTERS.items()}
+
+
+def to_printable(token: bytes) -> str:
+    """b" the" -> "Ġthe"."""
+    return "".join(map(_CHARACTERS.__getitem__, token))
+
+
+def from_printable(text: str) -> bytes:
+    """ "Ġthe" -> b" the". A character that is not in the alphabet raises KeyError."""
+    return bytes(map(_BYTES.__getitem__, text))
 
 
 def read_gpt2(
@@ -24,9 +43,15 @@ def read_gpt2(
     special_tokens: SpecialTokens = (),
     pattern: str = "gpt2",
 ) -> TokenizerSpec:
-    """Read the two files; the pattern and the special tokens, which they leave out, are given."""
+    """Read the two files. They lack the pattern and the special tokens, which are given."""
     vocab = parse_vocab(read_json(vocab_path), str(vocab_path), set(special_tokens))
-    numbered = _merge_lines(read_text(merges_path))
+    # Not `splitlines`, which also splits at characters of the byte alphabet.
+    lines = [line.rstrip("\r") for line in read_text(merges_path).split("\n")]
+    numbered = [
+        (number, line)
+        for number, line in enumerate(lines, 1)
+        if line and not (number == 1 and line.startswith("#version"))
+    ]
     merges = parse_merges(
         [line.split(" ") for _, line in numbered],
         set(vocab.values()),
@@ -50,7 +75,7 @@ def write_gpt2(spec: TokenizerSpec, vocab_path: Path, merges_path: Path) -> None
 def parse_vocab(
     id_of_key: Mapping[str, Any], where: str, plain: Collection[str] = ()
 ) -> dict[int, bytes]:
-    """Printable tokens to bytes.
+    """Turn printable tokens into bytes.
 
     Only keys in `plain` (special tokens) may have characters that are not in the byte alphabet.
     """
@@ -72,36 +97,27 @@ def parse_vocab(
 def parse_merges(
     pairs: Iterable[Any], tokens: Collection[bytes], place_of: Callable[[int], str]
 ) -> list[tuple[bytes, bytes]]:
-    """Printable pairs to bytes; both, and what they make, must be tokens."""
+    """Turn printable pairs into bytes. Both, and what they make, must be tokens."""
     merges: dict[tuple[bytes, bytes], int] = {}
     for index, pair in enumerate(pairs):
-        tokens_of_pair = pair if isinstance(pair, list) else []
-        if len(tokens_of_pair) != 2 or not all(isinstance(t, str) and t for t in tokens_of_pair):
-            raise FormatError(
-                "a merge needs two tokens", where=place_of(index), hint="separate them by one space"
-            )
+        match pair:
+            case [str(left), str(right)] if left and right:
+                pass
+            case _:
+                hint = "separate them by one space"
+                raise FormatError("a merge needs two tokens", where=place_of(index), hint=hint)
         try:
-            left, right = map(from_printable, pair)
+            merge = from_printable(left), from_printable(right)
         except KeyError as error:
             raise _no_byte(error, place_of(index)) from error
-        for token in (left, right, left + right):
+        for token in (*merge, merge[0] + merge[1]):
             if token not in tokens:
                 what = f"{to_printable(token)!r} is not in the vocabulary"
                 raise FormatError(what, where=place_of(index))
-        if merges.setdefault((left, right), index) != index:
-            first = place_of(merges[left, right])
-            raise FormatError(
-                "the merge is given twice", where=place_of(index), hint=f"see {first}"
-            )
+        if merges.setdefault(merge, index) != index:
+            hint = f"see {place_of(merges[merge])}"
+            raise FormatError("the merge is given twice", where=place_of(index), hint=hint)
     return list(merges)
-
-
-def _merge_lines(text: str) -> list[tuple[int, str]]:
-    """(line number, line). Not `splitlines`: it also splits at characters of the byte alphabet."""
-    numbered = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), 1)]
-    if numbered[0][1].startswith("#version"):
-        numbered = numbered[1:]
-    return [(number, line) for number, line in numbered if line]
 
 
 def _no_byte(error: KeyError, place: str) -> FormatError:

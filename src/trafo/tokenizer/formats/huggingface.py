@@ -14,19 +14,18 @@ from typing import Any
 
 from trafo.errors import FormatError
 from trafo.runtime.console import say
-from trafo.tokenizer.formats.byte_alphabet import from_printable, to_printable
-from trafo.tokenizer.formats.gpt2 import parse_merges, parse_vocab
-from trafo.tokenizer.formats.huggingface_split import (
-    byte_level,
-    pattern_of_pre_tokenizer,
-    pre_tokenizer_of_pattern,
+from trafo.runtime.json_text import read_json, write_json
+from trafo.tokenizer.formats.gpt2 import from_printable, parse_merges, parse_vocab, to_printable
+from trafo.tokenizer.formats.pre_tokenizer import (
+    make_byte_level,
+    read_pre_tokenizer,
+    write_pre_tokenizer,
 )
-from trafo.tokenizer.formats.json_files import read_json, write_json
 from trafo.tokenizer.formats.spec import TokenizerSpec, check_id, with_special_tokens
 from trafo.tokenizer.patterns import normalize_nfc
 
 # Switches of the model that would change the ids, and the values that do not.
-_HARMLESS: dict[str, tuple[Any, ...]] = {
+_HARMLESS_VALUES: dict[str, tuple[Any, ...]] = {
     "dropout": (None, 0, 0.0),
     "continuing_subword_prefix": (None, ""),
     "end_of_word_suffix": (None, ""),
@@ -39,18 +38,21 @@ def read_huggingface(path: Path) -> TokenizerSpec:
     content = read_json(path)
     where = str(path)
     model = _check_model(content.get("model"), where)
-    nfc = _has_nfc(content.get("normalizer"), where)
-    _check_decoder(content.get("decoder"), where)
+    # Decoders that leave the bytes of the ids as they are.
+    _check_steps("decoder", content.get("decoder"), ("ByteLevel", "Fuse"), where)
+    nfc = _check_steps("normalizer", content.get("normalizer"), ("NFC",), where) > 0
     for block in ("truncation", "padding"):
         if content.get(block) is not None:
-            say(
-                f"{where}: trafo does not apply its {block}; neither does transformers unless asked"
-            )
-    specials, normalized = _added_tokens(content.get("added_tokens") or [], model, nfc, where)
+            peer = "neither does transformers unless asked"
+            say(f"{where}: trafo does not apply its {block}; {peer}")
+    specials, normalized = _read_added_tokens(content.get("added_tokens") or [], model, nfc, where)
+    # Special tokens are in the vocabulary too, but as they are, not in the byte alphabet.
+    vocab = model["vocab"].items()
+    ordinary = {key: i for key, i in vocab if key not in specials or specials[key] != i}
     spec = TokenizerSpec(
-        _ordinary_vocab(model["vocab"], specials, where),
+        parse_vocab(ordinary, where),
         [],
-        pattern=pattern_of_pre_tokenizer(content.get("pre_tokenizer"), where),
+        pattern=read_pre_tokenizer(content.get("pre_tokenizer"), where),
         whole_words=bool(model.get("ignore_merges")),
         nfc=nfc,
         normalized_tokens=normalized,
@@ -64,34 +66,6 @@ def read_huggingface(path: Path) -> TokenizerSpec:
     return replace(spec, merges=merges)
 
 
-def _has_nfc(normalizer: Any, where: str) -> bool:
-    """Whether text is normalized to NFC; any other normalizer is refused."""
-    match normalizer:
-        case None:
-            return False
-        case {"type": "NFC"}:
-            return True
-        case {"type": "Sequence", "normalizers": list(steps)}:
-            return sum(_has_nfc(step, where) for step in steps) > 0
-    kind = normalizer.get("type") if isinstance(normalizer, dict) else normalizer
-    what = f"has the normalizer {kind}, which trafo does not support"
-    hint = "trafo knows NFC; a GGUF file of the same model may hold no normalizer"
-    raise FormatError(what, where=where, hint=hint)
-
-
-def _check_decoder(decoder: Any, where: str) -> None:
-    """Refuse a decoder that makes of ids another text than their bytes."""
-    match decoder:
-        case None | {"type": "ByteLevel" | "Fuse"}:
-            return
-        case {"type": "Sequence", "decoders": list(steps)}:
-            for step in steps:
-                _check_decoder(step, where)
-            return
-    kind = decoder.get("type") if isinstance(decoder, dict) else decoder
-    raise FormatError(f"has the decoder {kind}, which trafo does not support", where=where)
-
-
 def write_huggingface(
     spec: TokenizerSpec,
     path: Path,
@@ -99,10 +73,15 @@ def write_huggingface(
     begin: str | None = None,
     shown: Collection[str] = (),
 ) -> None:
-    """Write a `tokenizer.json`; `begin` goes before every text, `shown` tokens are printed."""
+    """Write a `tokenizer.json`.
+
+    The special token `begin` goes before every text. Decoders print the tokens in `shown`.
+    """
+    off = dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
     added = [
-        _added_token(token, i, token in shown, token in spec.normalized_tokens)
-        for token, i in _by_id(spec.special_tokens)
+        {"id": i, "content": token, **off}
+        | {"normalized": token in spec.normalized_tokens, "special": token not in shown}
+        for token, i in _sort_by_id(spec.special_tokens)
     ]
     content = {
         "version": "1.0",
@@ -110,9 +89,9 @@ def write_huggingface(
         "padding": None,
         "added_tokens": added,
         "normalizer": {"type": "NFC"} if spec.nfc else None,
-        "pre_tokenizer": pre_tokenizer_of_pattern(spec.pattern, str(path)),
-        "post_processor": None if begin is None else _template(begin, spec.special_tokens[begin]),
-        "decoder": byte_level(),  # only the type matters, but `tokenizers` wants the others too
+        "pre_tokenizer": write_pre_tokenizer(spec.pattern, str(path)),
+        "post_processor": begin and _make_template(begin, spec.special_tokens[begin]),
+        "decoder": make_byte_level(),  # only the type matters, but `tokenizers` wants all of it
         "model": {
             "type": "BPE",
             "dropout": None,
@@ -122,7 +101,7 @@ def write_huggingface(
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": spec.whole_words,
-            "vocab": _model_vocab(spec, str(path)),
+            "vocab": _make_vocab(spec, str(path)),
             # As strings, which older versions of `tokenizers` read as well.
             "merges": [f"{to_printable(a)} {to_printable(b)}" for a, b in spec.merges],
         },
@@ -136,27 +115,34 @@ def _check_model(model: Any, where: str) -> dict[str, Any]:
         raise FormatError(f"the model is {kind!r}, trafo reads byte-level BPE", where=where)
     if not isinstance(model.get("vocab"), dict) or not isinstance(model.get("merges"), list):
         raise FormatError("the model lacks its vocab or its merges", where=where)
-    for switch, harmless in _HARMLESS.items():
+    for switch, harmless in _HARMLESS_VALUES.items():
         if (value := model.get(switch)) not in harmless:
             raise FormatError(f"trafo does not support {switch} = {value!r}", where=where)
     return model
 
 
-def _ordinary_vocab(
-    id_of_key: dict[str, Any], specials: dict[str, int], where: str
-) -> dict[int, bytes]:
-    """Special tokens are in the vocabulary too, but as they are, not in the byte alphabet."""
-    ordinary = {key: i for key, i in id_of_key.items() if key not in specials or specials[key] != i}
-    return parse_vocab(ordinary, where)
+def _check_steps(part: str, step: Any, known: Collection[str], where: str) -> int:
+    """Count the steps of a part of the pipeline and refuse those that trafo does not know."""
+    match step:
+        case None:
+            return 0
+        case {"type": "Sequence"} if isinstance(steps := step.get(f"{part}s"), list):
+            return sum(_check_steps(part, each, known, where) for each in steps)
+        case {"type": str(kind)} if kind in known:
+            return 1
+    name = step.get("type") if isinstance(step, dict) else step
+    what = f"has the {part} {name}, which trafo does not support"
+    hint = "trafo knows NFC; a GGUF file of the same model may hold no normalizer"
+    raise FormatError(what, where=where, hint=hint if part == "normalizer" else None)
 
 
-def _added_tokens(
+def _read_added_tokens(
     added: Any, model: dict[str, Any], nfc: bool, where: str
 ) -> tuple[dict[str, int], frozenset[str]]:
-    """The ids of all added tokens, special or not, and which are looked for in a second pass.
+    """Return the ids of all added tokens, special or not, and which a second pass looks for.
 
     `tokenizers` takes the id from the vocabulary, or else the next free one, whatever the file
-    says: a file that says another is refused.
+    says. A file that says another is refused.
     """
     if not isinstance(added, list):
         raise FormatError("the added tokens are not a list", where=where)
@@ -219,14 +205,8 @@ def _can_overlap(first: Collection[str], second: Collection[str]) -> bool:
     )
 
 
-def _added_token(token: str, i: int, is_shown: bool, is_normalized: bool) -> dict[str, Any]:
-    no = dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
-    flags = {**no, "normalized": is_normalized, "special": not is_shown}
-    return {"id": i, "content": token, **flags}
-
-
-def _template(begin: str, i: int) -> dict[str, Any]:
-    """Put a token before a text, and before the first of two."""
+def _make_template(begin: str, i: int) -> dict[str, Any]:
+    """Make the post-processor that puts a token before a text, and before the first of two."""
     first, a, b = (
         {kind: {"id": name, "type_id": 0}}
         for kind, name in (("SpecialToken", begin), ("Sequence", "A"), ("Sequence", "B"))
@@ -239,8 +219,8 @@ def _template(begin: str, i: int) -> dict[str, Any]:
     }
 
 
-def _model_vocab(spec: TokenizerSpec, where: str) -> dict[str, int]:
-    """Special tokens are listed too, as they are: otherwise `tokenizers` changes their ids."""
+def _make_vocab(spec: TokenizerSpec, where: str) -> dict[str, int]:
+    """List special tokens too, as they are, or `tokenizers` would change their ids."""
     id_of_key = {to_printable(token): i for token, i in spec.ordinary_tokens().items()}
     for special, i in spec.special_tokens.items():
         if id_of_key.setdefault(special, i) != i:
@@ -249,8 +229,8 @@ def _model_vocab(spec: TokenizerSpec, where: str) -> dict[str, int]:
                 f"{id_of_key[special]}; tokenizer.json cannot tell them apart",
                 where=where,
             )
-    return dict(_by_id(id_of_key))
+    return dict(_sort_by_id(id_of_key))
 
 
-def _by_id(id_of_key: dict[str, int]) -> list[tuple[str, int]]:
+def _sort_by_id(id_of_key: dict[str, int]) -> list[tuple[str, int]]:
     return sorted(id_of_key.items(), key=lambda item: item[1])

@@ -11,7 +11,7 @@ In: a path. Out: `TokenizerSpec`, whatever the format; and back. trafo's folder 
 Nothing is ever unpickled. Every file is replaced as a whole, `trafo.json` last.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,22 +19,22 @@ from typing import Any, Literal
 
 from trafo.errors import FormatError, InputError
 from trafo.runtime.atomic import storage_errors
+from trafo.runtime.json_text import read_json, write_json
 from trafo.runtime.remote import local_copy_of
 from trafo.tokenizer.formats.gpt2 import read_gpt2, write_gpt2
 from trafo.tokenizer.formats.huggingface import read_huggingface, write_huggingface
-from trafo.tokenizer.formats.json_files import read_json, write_json
 from trafo.tokenizer.formats.spec import (
     END_OF_TEXT,
     SpecialTokens,
     TokenizerSpec,
     check_id,
-    content_hash,
+    hash_spec,
     with_special_tokens,
 )
 from trafo.tokenizer.formats.tiktoken import read_tiktoken, write_tiktoken
 from trafo.tokenizer.kernels.unicode_classes import UNICODE_VERSION
 
-Format = Literal["trafo", "gpt2", "huggingface", "tiktoken"]
+TokenizerFormat = Literal["trafo", "gpt2", "huggingface", "tiktoken"]
 
 _VERSION = 1
 
@@ -42,12 +42,11 @@ _VERSION = 1
 def save_folder(
     spec: TokenizerSpec, folder: str | Path, training: Mapping[str, Any] | None = None
 ) -> None:
-    """Write trafo's folder; `training` is kept as it is, for people to read."""
-    folder = _make_folder(folder)
-    write_gpt2(spec, folder / "vocab.json", folder / "merges.txt")
+    """Write trafo's folder. `training` is kept as it is, for people to read."""
+    folder = _save_gpt2_folder(spec, Path(folder))
     try:
         write_huggingface(spec, folder / "tokenizer.json")
-    except FormatError:  # a rare one that only trafo can express; an old file must not stay
+    except FormatError:  # a rare one that only trafo can express, so an old file must not stay
         (folder / "tokenizer.json").unlink(missing_ok=True)
     about = {
         "format": "trafo tokenizer",
@@ -56,7 +55,7 @@ def save_folder(
         "unicode": UNICODE_VERSION,
         "special_tokens": spec.special_tokens,
         "whole_words": spec.whole_words,
-        "content_hash": content_hash(spec),
+        "content_hash": hash_spec(spec),
         "training": dict(training or {}),
     }
     if spec.nfc or spec.normalized_tokens:
@@ -77,7 +76,7 @@ def load_folder(folder: Path) -> TokenizerSpec:
         nfc=about.get("nfc") is True,
         normalized_tokens=frozenset(map(str, about.get("normalized_tokens") or ())),
     )
-    if content_hash(spec) != about["content_hash"]:
+    if hash_spec(spec) != about["content_hash"]:
         raise FormatError(
             "a file was changed or damaged: the content does not match the hash in trafo.json",
             where=str(folder),
@@ -88,7 +87,7 @@ def load_folder(folder: Path) -> TokenizerSpec:
 
 def check_folder(folder: Path, spec: TokenizerSpec) -> None:
     """Raise unless all files in trafo's folder hold this tokenizer, also those for others."""
-    if content_hash(load_folder(folder)) != content_hash(spec):
+    if hash_spec(load_folder(folder)) != hash_spec(spec):
         raise FormatError("holds another tokenizer", where=str(folder))
     with TemporaryDirectory() as scratch:
         path, expected = (Path(place) / "tokenizer.json" for place in (folder, scratch))
@@ -101,17 +100,17 @@ def check_folder(folder: Path, spec: TokenizerSpec) -> None:
 
 
 def load_training_facts(folder: Path) -> dict[str, Any]:
-    """What `save_folder` was given as `training`."""
+    """Read what `save_folder` was given as `training`."""
     return dict(_read_about(folder)["training"])
 
 
-def detect_format(path: str | Path) -> Format:
-    """Which format a file or folder is in, by its names; a rank file also by its first line."""
+def detect_format(path: str | Path) -> TokenizerFormat:
+    """Tell the format of a file or folder by its names, of a rank file also by its first line."""
     if not str(path):
         raise InputError("the path of the tokenizer is empty")
     path = Path(path)
     if path.is_dir():
-        return _folder_format(path)
+        return _detect_folder_format(path)
     if not path.is_file():
         what = "not a regular file" if path.exists() else "no such file or folder"
         raise InputError(what, where=str(path), hint="check the spelling")
@@ -135,13 +134,16 @@ def load_any(
     file names; where it names none, the usual ones are assumed, unless some are given here.
     """
     path = local_copy_of(path) if str(path) else path
-    found = detect_format(path)
+    file_format = detect_format(path)
     path = Path(path)
-    match found:
+    match file_format:
         case "tiktoken":
             return read_tiktoken(path, pattern, special_tokens)
         case "gpt2":
-            return _load_gpt2_folder(path, pattern or "gpt2", special_tokens)
+            vocab, merges = path / "vocab.json", path / "merges.txt"
+            spec = read_gpt2(vocab, merges, special_tokens or (), pattern or "gpt2")
+            if special_tokens is None and END_OF_TEXT.encode() in spec.vocab.values():
+                special_tokens = [END_OF_TEXT]
         case "huggingface":
             spec = read_huggingface(path / "tokenizer.json" if path.is_dir() else path)
         case "trafo":
@@ -151,15 +153,18 @@ def load_any(
     return with_special_tokens(spec, special_tokens or ())
 
 
-def save_as(spec: TokenizerSpec, path: str | Path, file_format: Format) -> None:
-    """Write a tokenizer in any format; `path` is a folder for trafo and gpt2, else a file."""
-    writers: dict[Format, Callable[[TokenizerSpec, Path], None]] = {
-        "trafo": save_folder,
-        "gpt2": _save_gpt2_folder,
-        "huggingface": write_huggingface,
-        "tiktoken": write_tiktoken,
-    }
-    writers[file_format](spec, Path(path))
+def save_as(spec: TokenizerSpec, path: str | Path, file_format: TokenizerFormat) -> None:
+    """Write a tokenizer in any format: trafo and gpt2 into a folder, the others into a file."""
+    path = Path(path)
+    match file_format:
+        case "trafo":
+            save_folder(spec, path)
+        case "gpt2":
+            _save_gpt2_folder(spec, path)
+        case "huggingface":
+            write_huggingface(spec, path)
+        case "tiktoken":
+            write_tiktoken(spec, path)
 
 
 def _read_about(folder: Path) -> dict[str, Any]:
@@ -188,7 +193,7 @@ def _read_about(folder: Path) -> dict[str, Any]:
     return about
 
 
-def _folder_format(folder: Path) -> Format:
+def _detect_folder_format(folder: Path) -> TokenizerFormat:
     present = {file.name for file in folder.iterdir()}
     if "trafo.json" in present:
         return "trafo"
@@ -209,22 +214,8 @@ def _looks_like_ranks(path: Path) -> bool:
     return len(fields) == 2 and fields[1].isdigit()
 
 
-def _load_gpt2_folder(
-    folder: Path, pattern: str, special_tokens: SpecialTokens | None
-) -> TokenizerSpec:
-    spec = read_gpt2(folder / "vocab.json", folder / "merges.txt", special_tokens or (), pattern)
-    if special_tokens is None and END_OF_TEXT.encode() in spec.vocab.values():
-        return with_special_tokens(spec, [END_OF_TEXT])
-    return spec
-
-
-def _save_gpt2_folder(spec: TokenizerSpec, folder: Path) -> None:
-    folder = _make_folder(folder)
-    write_gpt2(spec, folder / "vocab.json", folder / "merges.txt")
-
-
-def _make_folder(folder: str | Path) -> Path:
-    folder = Path(folder)
+def _save_gpt2_folder(spec: TokenizerSpec, folder: Path) -> Path:
     with storage_errors(folder, "making the folder"):
         folder.mkdir(parents=True, exist_ok=True)
+    write_gpt2(spec, folder / "vocab.json", folder / "merges.txt")
     return folder

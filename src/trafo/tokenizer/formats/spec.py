@@ -20,12 +20,13 @@ SpecialTokens = Iterable[str] | Mapping[str, int]  # with ids or without
 
 @dataclass(frozen=True)
 class TokenizerSpec:
-    """`vocab` holds the special tokens too; ids may have gaps.
+    """All that decides which ids a text becomes.
 
-    `whole_words` takes a word that is a token as that token, whatever the merges say (Hugging Face
-    calls it `ignore_merges`); vocabularies with tokens that no merge makes need it. `nfc`
-    normalizes what is between special tokens before it is split into words. The special tokens in
-    `normalized_tokens` are looked for only then, in what the other special tokens have left.
+    `vocab` holds the special tokens too, and ids may have gaps. `whole_words` takes a word that is
+    a token as that token, whatever the merges say (Hugging Face calls it `ignore_merges`), which
+    vocabularies with tokens that no merge makes need. `nfc` normalizes what is between special
+    tokens before it is split into words. The special tokens in `normalized_tokens` are looked for
+    only then, in what the other special tokens have left.
     """
 
     vocab: dict[int, bytes]
@@ -37,7 +38,7 @@ class TokenizerSpec:
     normalized_tokens: frozenset[str] = frozenset()
 
     def ordinary_tokens(self) -> dict[bytes, int]:
-        """The tokens that plain text can become, by id: all but those that are only special."""
+        """Map the tokens that plain text can become, all but those only special, to their ids."""
         only_special = set(self.special_tokens.values())
         made_by_bpe = {bytes([byte]) for byte in range(256)} | {a + b for a, b in self.merges}
         id_of_token: dict[bytes, int] = {}
@@ -50,7 +51,7 @@ class TokenizerSpec:
 
 
 def merges_as_ids(spec: TokenizerSpec, ids: Mapping[bytes, int]) -> list[tuple[int, int, int]]:
-    """The merges as ids of left, right and merged, given those of the ordinary tokens."""
+    """List the merges as ids of left, right and merged, given those of the ordinary tokens."""
     try:
         return [(ids[left], ids[right], ids[left + right]) for left, right in spec.merges]
     except KeyError as error:
@@ -63,8 +64,8 @@ def merges_as_ids(spec: TokenizerSpec, ids: Mapping[bytes, int]) -> list[tuple[i
         ) from None
 
 
-def content_hash(spec: TokenizerSpec) -> str:
-    """SHA-256 over all that decides which ids a text becomes, however it was loaded."""
+def hash_spec(spec: TokenizerSpec) -> str:
+    """Hash all that decides which ids a text becomes by SHA-256, however it was loaded."""
     digest = hashlib.sha256(b"trafo tokenizer 1\n")
 
     def add(*fields: bytes | int) -> None:
@@ -108,20 +109,18 @@ def with_special_tokens(spec: TokenizerSpec, special_tokens: SpecialTokens) -> T
 
 
 def special_bytes(special: str) -> bytes:
-    """A special token as UTF-8; it must be text, of at least one character."""
+    """Return a special token as UTF-8. It must be text, of at least one character."""
     if not special:
         raise InputError("a special token is empty", hint="give it at least one character")
     try:
         return special.encode()
     except UnicodeEncodeError:
-        raise InputError(
-            f"the special token {special!r} has a lone surrogate, which is not a character",
-            hint="write it with characters that UTF-8 can hold",
-        ) from None
+        what = f"the special token {special!r} has a lone surrogate, which is not a character"
+        raise InputError(what, hint="write it with characters that UTF-8 can hold") from None
 
 
 def check_id(value: object, where: str) -> int:
-    """Refuse what is not an id: ids are stored in 32 bits and are never negative."""
+    """Refuse what is not an id. Ids are stored in 32 bits and are never negative."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise FormatError(f"the id {value!r} is not a whole number", where=where)
     if not 0 <= value <= MAX_ID:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from trafo.errors import FormatError, InputError
 from trafo.runtime.atomic import atomic_write
-from trafo.tokenizer.formats.json_files import read_text
+from trafo.runtime.json_text import read_text
 from trafo.tokenizer.formats.spec import (
     MAX_ID,
     SpecialTokens,
@@ -50,7 +50,7 @@ _KNOWN_FILES: dict[str, tuple[str, dict[str, int]]] = {
 def read_tiktoken(
     path: Path, pattern: str | None = None, special_tokens: SpecialTokens | None = None
 ) -> TokenizerSpec:
-    """Read a rank file; OpenAI's own are known by name, others need a pattern."""
+    """Read a rank file. OpenAI's own are known by name, others need a pattern."""
     known_pattern, known_specials = _KNOWN_FILES.get(path.stem, (None, {}))
     pattern = pattern or known_pattern
     if pattern is None:
@@ -61,23 +61,33 @@ def read_tiktoken(
             "tokenizer convert IN OUT --pattern gpt4`, or Tokenizer.load(path, pattern='gpt4')",
         )
     ranks = _read_ranks(path)
-    merges, all_reachable = merges_of_ranks(ranks)
+    merges, all_reachable = derive_merges(ranks)
     vocab = {rank: token for token, rank in ranks.items()}
     spec = TokenizerSpec(vocab, merges, pattern=pattern, whole_words=not all_reachable)
     return with_special_tokens(spec, known_specials if special_tokens is None else special_tokens)
 
 
 def write_tiktoken(spec: TokenizerSpec, path: Path) -> None:
-    """Write the ordinary tokens; a tokenizer whose ids would be different is refused."""
+    """Write the ordinary tokens, unless a reader of ranks would give other ids."""
     ranks = spec.ordinary_tokens()
-    _check_expressible(spec, ranks, str(path))
+    _check_all_bytes(ranks, str(path))
+    merges, all_reachable = derive_merges(ranks)
+    products = [ranks[left + right] for left, right in spec.merges]
+    problem = None
+    if products != sorted(products) or not set(merges) <= set(spec.merges):
+        problem = "the merges are not in the order of the ids, which a rank file cannot express"
+    elif not all_reachable and not spec.whole_words:
+        problem = "some tokens are made by no merge; a rank file would use them for whole words"
+    if problem:
+        hint = "write vocab.json and merges.txt, or tokenizer.json"
+        raise FormatError(problem, where=str(path), hint=hint)
     with atomic_write(path, "wb") as file:
         for token, rank in ranks.items():
             file.write(b"%b %d\n" % (b64encode(token), rank))
 
 
-def merges_of_ranks(ranks: Mapping[bytes, int]) -> tuple[list[tuple[bytes, bytes]], bool]:
-    """The merge that makes each token, in order of rank, and whether every token has one.
+def derive_merges(ranks: Mapping[bytes, int]) -> tuple[list[tuple[bytes, bytes]], bool]:
+    """Find the merge that makes each token, in order of rank, and whether every token has one.
 
     A token that BPE on its own bytes does not end with can only ever be a whole word.
     """
@@ -93,7 +103,7 @@ def merges_of_ranks(ranks: Mapping[bytes, int]) -> tuple[list[tuple[bytes, bytes
 
 
 def _last_parts(token: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
-    """What BPE by rank leaves of the token's bytes before its last step: two parts, or it stops."""
+    """Run BPE by rank on the token's bytes up to its last step, or until nothing merges."""
     symbols = [token[i : i + 1] for i in range(len(token))]
     # The rank of each symbol joined with the next; only two of them change with a merge.
     joined = [ranks.get(token[i : i + 2], _NO_RANK) for i in range(len(token) - 1)]
@@ -110,48 +120,33 @@ def _last_parts(token: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
 
 def _read_ranks(path: Path) -> dict[bytes, int]:
     ranks: dict[bytes, int] = {}
-    seen: set[int] = set()
+    known_ranks: set[int] = set()
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         where = f"{path}, line {number}"
         token, rank = _parse_line(line, where)
-        if token in ranks or rank in seen:
+        if token in ranks or rank in known_ranks:
             what = f"the token {token!r}" if token in ranks else f"the rank {rank}"
             raise FormatError(f"{what} is given twice", where=where)
         ranks[token] = rank
-        seen.add(rank)
+        known_ranks.add(rank)
     _check_all_bytes(ranks, str(path))
     return ranks
 
 
 def _parse_line(line: str, where: str) -> tuple[bytes, int]:
     try:
-        encoded, rank = line.split()
-        token = binascii.a2b_base64(encoded, strict_mode=True)
-        if token and rank.lstrip("-").isdecimal():
-            return token, check_id(int(rank), where)
-    except (binascii.Error, UnicodeError, ValueError) as error:
-        if isinstance(error, FormatError):
-            raise
-    raise FormatError(f"{line[:40]!r} is not a base64 token and its rank", where=where)
+        encoded, digits = line.split()
+        token, rank = binascii.a2b_base64(encoded, strict_mode=True), int(digits)
+    except ValueError:  # `binascii.Error` and `UnicodeError` are ValueErrors, too
+        token, rank = b"", 0
+    if not token or not digits.lstrip("-").isdecimal():
+        raise FormatError(f"{line[:40]!r} is not a base64 token and its rank", where=where)
+    return token, check_id(rank, where)
 
 
 def _check_all_bytes(ranks: Mapping[bytes, int], where: str) -> None:
-    missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
-    if missing:
-        raise FormatError(f"has no token for the byte 0x{missing[0]:02x}", where=where)
-
-
-def _check_expressible(spec: TokenizerSpec, ranks: Mapping[bytes, int], where: str) -> None:
-    _check_all_bytes(ranks, where)
-    merges, all_reachable = merges_of_ranks(ranks)
-    products = [ranks[left + right] for left, right in spec.merges]
-    problem = None
-    if products != sorted(products) or not set(merges) <= set(spec.merges):
-        problem = "the merges are not in the order of the ids, which a rank file cannot express"
-    elif not all_reachable and not spec.whole_words:
-        problem = "some tokens are made by no merge; a rank file would use them for whole words"
-    if problem:
-        hint = "write vocab.json and merges.txt, or tokenizer.json"
-        raise FormatError(problem, where=where, hint=hint)
+    for byte in range(256):
+        if bytes([byte]) not in ranks:
+            raise FormatError(f"has no token for the byte 0x{byte:02x}", where=where)

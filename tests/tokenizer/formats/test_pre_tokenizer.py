@@ -8,11 +8,11 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from trafo.errors import FormatError, InputError
-from trafo.tokenizer.formats.huggingface_split import (
-    pattern_of_pre_tokenizer,
-    pre_tokenizer_of_pattern,
+from trafo.tokenizer.formats.pre_tokenizer import (
+    check_read_alike,
+    read_pre_tokenizer,
+    write_pre_tokenizer,
 )
-from trafo.tokenizer.formats.oniguruma import check_read_alike
 from trafo.tokenizer.patterns import PATTERN_NAMES, compile_pattern, pattern_regex, split_words
 
 QWEN2 = (
@@ -44,7 +44,7 @@ def with_byte_level(*steps: Any, use_regex: bool) -> tuple[str, Any, Any]:
     tokenizer.pre_tokenizer = whole
     content = json.loads(tokenizer.to_str())["pre_tokenizer"]
     gpt2 = [pre.Split(tokenizers.Regex(pattern_regex("gpt2")), "isolated")] if use_regex else []
-    return pattern_of_pre_tokenizer(content, "here"), whole, pre.Sequence([*steps, *gpt2])
+    return read_pre_tokenizer(content, "here"), whole, pre.Sequence([*steps, *gpt2])
 
 
 @pytest.mark.parametrize("individual", [True, False])
@@ -100,7 +100,7 @@ def test_a_sequence_splits_step_by_step(expressions: list[str], use_regex: bool,
     pattern, whole, alone = with_byte_level(*steps, use_regex=use_regex)
     words = split_words(text, pattern)
     assert words == words_of_peer(alone, text)
-    back = json.dumps(pre_tokenizer_of_pattern(pattern, "here")["pretokenizers"][:-1])
+    back = json.dumps(write_pre_tokenizer(pattern, "here")["pretokenizers"][:-1])
     again = pre.Sequence(
         [
             pre.Split(tokenizers.Regex(step["pattern"]["Regex"]), "isolated")
@@ -118,7 +118,7 @@ DIGITS = {"type": "Digits", "individual_digits": True}
 def test_sequences_inside_sequences_are_one_sequence() -> None:
     inner = {"type": "Sequence", "pretokenizers": [DIGITS, BYTE_LEVEL]}
     outer = {"type": "Sequence", "pretokenizers": [inner]}
-    assert pattern_of_pre_tokenizer(outer, "x") == pattern_of_pre_tokenizer(inner, "x")
+    assert read_pre_tokenizer(outer, "x") == read_pre_tokenizer(inner, "x")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_sequences_inside_sequences_are_one_sequence() -> None:
 )
 def test_other_sequences_are_refused_by_name(steps: list[Any], named: str) -> None:
     with pytest.raises(FormatError, match=named):
-        pattern_of_pre_tokenizer({"type": "Sequence", "pretokenizers": steps}, "x")
+        read_pre_tokenizer({"type": "Sequence", "pretokenizers": steps}, "x")
 
 
 # What Oniguruma and `regex` read alike
@@ -203,6 +203,7 @@ def test_expressions_in_use_are_accepted_and_read_alike(expression: str) -> None
         ("[a&&b]", "xa"),
         (r"\p{N}{1,3}+", "1234"),
         ("a{2}?", "ba"),
+        ("ba{,}", "ba{,}"),
         ("a*", "bc"),
         ("(?=a)", "ba"),
         ("b|(?:a|)", "cd"),
