@@ -19,13 +19,13 @@ from model_peers import CONFIG
 from timing import compare
 from trafo.data.prepare import DataConfig
 from trafo.runtime.progress import set_quiet
-from trafo.train.build import build
-from trafo.train.config import TrainConfig, WatchConfig
-from trafo.train.distributed import Ranks
-from trafo.train.loop import Trainer
-from trafo.train.plan import Clock, Plan
-from trafo.train.run import Run
-from trafo.train.step import Training
+from trafo.training.build import build
+from trafo.training.config import TrainConfig, WatchConfig
+from trafo.training.distributed import Ranks
+from trafo.training.loop import Trainer
+from trafo.training.plan import Clock, Plan
+from trafo.training.run import Run
+from trafo.training.step import Training
 
 STEPS = 10
 MANY = 1_000_000

@@ -29,8 +29,8 @@ from trafo.generate.beam import beam_search_all
 from trafo.generate.beam_config import BeamConfig
 from trafo.models import EncoderDecoder, EncoderDecoderConfig
 from trafo.optim.config import OptimizerConfig, ScheduleConfig
-from trafo.train.config import TrainConfig, WatchConfig
-from trafo.train.start import train
+from trafo.training.config import TrainConfig, WatchConfig
+from trafo.training.start import train
 
 DATA = Path("../shared/data/multi30k")
 SEARCH = BeamConfig(beam=5, max_ratio=0.0, max_extra=80)

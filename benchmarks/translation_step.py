@@ -21,7 +21,7 @@ from trafo.fast import accelerate
 from trafo.fast.mixed import mixed_precision
 from trafo.models import EncoderDecoder, EncoderDecoderConfig
 from trafo.nn import SinusoidalPositions, dropout_by_row
-from trafo.train.tasks.translation import TargetLoss
+from trafo.training.tasks.translation import TargetLoss
 
 CONFIG = EncoderDecoderConfig(
     source_vocab_size=5000,

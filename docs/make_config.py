@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from trafo.config import Setting, fields_table
-from trafo.train.config import TrainConfig
+from trafo.training.config import TrainConfig
 
 PAGE = Path(__file__).parent / "config.md"
 

@@ -63,8 +63,8 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_loss_curves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a second for each tiny run; tests/train/test_metrics.py looks at such pictures."""
-    report = sys.modules.get("trafo.train.report")
+    """Half a second for each tiny run; tests/training/test_metrics.py looks at such pictures."""
+    report = sys.modules.get("trafo.training.report")
     if report is not None and "draws_curves" not in request.keywords:
         monkeypatch.setattr(report, "draw_curves", lambda *_: None)
 

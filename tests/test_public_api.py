@@ -51,7 +51,7 @@ assert tokenizer.decode(tokenizer.encode("a<|endoftext|>b")) == "a<|endoftext|>b
 
 
 def test_importing_trafo_costs_nothing() -> None:
-    parts = "trafo.tokenizer, trafo.errors, trafo.train, trafo.checkpoint, trafo.data"
+    parts = "trafo.tokenizer, trafo.errors, trafo.training, trafo.checkpoint, trafo.data"
     loaded = loaded_modules(f"import trafo, {parts}")
     assert not loaded & {"numpy", "numba", "torch", "rich", "regex"}
 
@@ -62,8 +62,8 @@ def test_training_starts_without_the_compiler() -> None:
 import torch
 from trafo.nn import Dropout
 from trafo.optim import AdamW
-from trafo.train.config import TrainConfig
-from trafo.train.fit_memory import require_memory
+from trafo.training.config import TrainConfig
+from trafo.training.fit_memory import require_memory
 require_memory(TrainConfig(), 10**15)
 layer = torch.nn.Sequential(torch.nn.Linear(4, 4), Dropout(0.5))
 optimizer = AdamW(layer.parameters())
@@ -94,7 +94,8 @@ def test_every_part_offers_what_it_names(part: str) -> None:
 def test_the_library_s_face() -> None:
     for name in trafo.__all__:
         assert callable(getattr(trafo, name)), name
-    assert isinstance(trafo.train, ModuleType)  # and a function, see its docstring
+    assert inspect.isfunction(trafo.train)
+    assert inspect.isfunction(trafo.experiment)
     assert set(trafo.__all__) <= set(dir(trafo))
     with pytest.raises(AttributeError, match="trane"):
         trafo.trane  # noqa: B018

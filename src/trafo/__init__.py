@@ -20,9 +20,11 @@ from trafo.lazy import on_first_use
 if TYPE_CHECKING:
     from trafo.checkpoint.bundle import load
     from trafo.checkpoint.export import export
+    from trafo.experiments import experiment
     from trafo.generate.attention_weights import attention
     from trafo.tokenizer import Tokenizer
-    from trafo.train.run import Run
+    from trafo.training import train
+    from trafo.training.run import Run
 
 __version__ = "0.1.0"
 
@@ -33,12 +35,14 @@ __getattr__, __dir__ = on_first_use(
     {
         "checkpoint.bundle": ["load"],
         "checkpoint.export": ["export"],
+        "experiments": ["experiment"],
         "generate.attention_weights": ["attention"],
         "tokenizer": ["Tokenizer"],
-        "train.run": ["Run"],
+        "training": ["train"],
+        "training.run": ["Run"],
     },
     parts=[
-        *("account", "checkpoint", "config", "data", "errors", "evaluate", "experiment"),
-        *("fast", "generate", "models", "nn", "optim", "runtime", "tokenizer", "train"),
+        *("account", "checkpoint", "config", "data", "errors", "evaluate", "experiments"),
+        *("fast", "generate", "models", "nn", "optim", "runtime", "tokenizer", "training"),
     ],
 )

@@ -13,7 +13,7 @@ from trafo.checkpoint.export import export_model, format_of
 from trafo.errors import ConfigError, InputError
 from trafo.models import GPT2, GPT2Config, TransformerLM
 from trafo.tokenizer import Tokenizer
-from trafo.train.auto.text import SHAPES, model_of
+from trafo.training.auto.text import SHAPES, model_of
 
 MERGES = [(b" ", b"t"), (b"h", b"e"), (b" t", b"he")]
 TEXT = "the other, then; <|endoftext|>größer"

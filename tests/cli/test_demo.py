@@ -10,7 +10,7 @@ from trafo.checkpoint.bundle import load_bundle
 from trafo.cli.demo import _prompts_from
 from trafo.cli.main import main
 from trafo.tokenizer import Tokenizer, train_bpe
-from trafo.train.metrics import read_metrics
+from trafo.training.metrics import read_metrics
 
 TEXT = "def add(a, b):\n    return a + b\n<|endoftext|>\n" * 200
 

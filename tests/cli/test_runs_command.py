@@ -12,8 +12,8 @@ import pytest
 from trafo.cli.main import main
 from trafo.models import TransformerLM, TransformerLMConfig
 from trafo.optim.config import OptimizerConfig
-from trafo.train.config import TrainConfig
-from trafo.train.run import Run
+from trafo.training.config import TrainConfig
+from trafo.training.run import Run
 
 MODEL = TransformerLMConfig(
     vocab_size=280, context_length=8, d_model=8, num_layers=1, num_heads=2, d_ff=16

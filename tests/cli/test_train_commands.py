@@ -23,7 +23,7 @@ from trafo.errors import ConfigError
 from trafo.models import TransformerLMConfig
 from trafo.runtime.atomic import lock_folder
 from trafo.tokenizer.tokenizer import Tokenizer
-from trafo.train.config import CheckpointConfig, MachineConfig, TrainConfig, WatchConfig
+from trafo.training.config import CheckpointConfig, MachineConfig, TrainConfig, WatchConfig
 
 TEXT = "To be, or not to be, that is the question. Whether 'tis nobler in the mind to suffer. " * 30
 

@@ -28,7 +28,7 @@ from trafo.models import (
     TransformerLM,
 )
 from trafo.tokenizer import Tokenizer
-from trafo.train.run import Run
+from trafo.training.run import Run
 
 BYTES = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
 SENTENCES = ["a dog", "", "zwei Hunde <|endoftext|> é", "a"]

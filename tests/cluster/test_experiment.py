@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.experiment.conftest import MakeExperiment, base, make
-from tests.train.test_exact_resume import assert_same_run
+from tests.experiments.conftest import MakeExperiment, base, make
+from tests.training.test_exact_resume import assert_same_run
 
-from trafo.experiment.live import Watch, last_record
-from trafo.experiment.plan import plan_runs
-from trafo.experiment.start import run_experiment
-from trafo.experiment.worker import make_run
+from trafo.experiments.live import Watch, last_record
+from trafo.experiments.plan import plan_runs
+from trafo.experiments.start import run_experiment
+from trafo.experiments.worker import make_run
 
 __all__ = ["base", "make"]  # fixtures
 

@@ -12,8 +12,8 @@ from trafo.fast import accelerate, chunked_cross_entropy
 from trafo.fast.mixed import is_mixed, mixed_product
 from trafo.models import EncoderDecoderConfig, GPT2Config, TransformerLMConfig, build_model
 from trafo.nn import Linear
-from trafo.train.tasks.language import NextTokenLoss
-from trafo.train.tasks.translation import TargetLoss
+from trafo.training.tasks.language import NextTokenLoss
+from trafo.training.tasks.translation import TargetLoss
 
 BF16 = torch.bfloat16
 ROUNDING = 2**-8  # of a bfloat16: eight bits of mantissa

@@ -52,7 +52,7 @@ def small_model() -> Any:
 
 def make_yaml(folder: Path) -> list[str]:
     from trafo.config import to_yaml
-    from trafo.train.config import TrainConfig
+    from trafo.training.config import TrainConfig
 
     (folder / "config.yaml").write_text(to_yaml(TrainConfig(text=("a.txt",))))
     return ["config.yaml"]
@@ -60,7 +60,7 @@ def make_yaml(folder: Path) -> list[str]:
 
 def read_yaml(folder: Path) -> None:
     from trafo.config import load
-    from trafo.train.config import TrainConfig
+    from trafo.training.config import TrainConfig
 
     load(TrainConfig, folder / "config.yaml")
 
@@ -73,8 +73,8 @@ def make_run(folder: Path) -> list[str]:
     from trafo.checkpoint.snapshot import take
     from trafo.checkpoint.store import CheckpointStore
     from trafo.optim import AdamW
-    from trafo.train.config import TrainConfig
-    from trafo.train.run import Run
+    from trafo.training.config import TrainConfig
+    from trafo.training.run import Run
 
     model = small_model()
     run = Run.new(TrainConfig(text=("a.txt",), out=folder / "run", model=model.config))
@@ -101,7 +101,7 @@ def make_run(folder: Path) -> list[str]:
 
 def read_run(folder: Path) -> None:
     from trafo.cli.runs import _cells, _row
-    from trafo.train.run import Run
+    from trafo.training.run import Run
 
     reads: list[Callable[[], object]] = [
         lambda: _load_bundle(folder / "run"),
@@ -123,7 +123,7 @@ def _is_damaged(folder: Path, name: str) -> bool:
 
 def _draw_sometimes(records: list[dict[str, Any]], picture: Path) -> None:
     """Once in 16 different files: a picture takes a hundred times as long as all else."""
-    from trafo.train.curve import draw_curves
+    from trafo.training.curve import draw_curves
 
     if crc32(repr(records).encode()) % 16 == 0:
         draw_curves({"x": records}, picture)
@@ -167,7 +167,7 @@ def _load_newest(path: Path) -> None:
     from trafo.checkpoint.snapshot import restore
     from trafo.checkpoint.store import CheckpointStore
     from trafo.optim import AdamW
-    from trafo.train.run import TrainerState
+    from trafo.training.run import TrainerState
 
     found = CheckpointStore(path / "checkpoints").newest()
     model = small_model()

@@ -31,7 +31,7 @@ def run(options: Options) -> None:
     """Average, and print the steps."""
     from trafo.checkpoint.store import CheckpointStore
     from trafo.fast.threads import torch_threads
-    from trafo.train.run import Run
+    from trafo.training.run import Run
 
     torch_threads(options.threads)
     store = CheckpointStore(Run.open(options.run).checkpoint_folder)

@@ -15,7 +15,7 @@ from trafo.runtime.console import command, show
 from trafo.runtime.sizes import format_duration, format_size
 
 if TYPE_CHECKING:
-    from trafo.train.config import TrainConfig
+    from trafo.training.config import TrainConfig
 
 _PROMPTS = ("def", "class", "The")
 _PROMPT = "def parse("
@@ -59,8 +59,8 @@ def run(options: Options) -> int:
     """Run all steps; finished ones are not repeated."""
     from trafo.cli.train import finish
     from trafo.data.prepare import prepare
-    from trafo.train.run import LATEST, RUNS, Run
-    from trafo.train.start import resume, train
+    from trafo.training.run import LATEST, RUNS, Run
+    from trafo.training.start import resume, train
 
     steps = Steps()
     text = _text(options)
@@ -106,8 +106,8 @@ def _text(options: Options) -> Path:
 
 
 def _config(options: Options, text: Path) -> TrainConfig:
-    from trafo.train.auto.text import choose, tell
-    from trafo.train.config import TrainConfig
+    from trafo.training.auto.text import choose, tell
+    from trafo.training.config import TrainConfig
 
     asked = TrainConfig(text=(str(text),), budget=options.budget)
     chosen = choose(asked) if options.config is None else load(TrainConfig, options.config)

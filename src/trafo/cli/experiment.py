@@ -16,9 +16,9 @@ from trafo.runtime.sizes import format_duration, format_size
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from trafo.experiment.plan import PlannedRun
-    from trafo.experiment.predict import Prediction
-    from trafo.experiment.spec import Experiment
+    from trafo.experiments.plan import PlannedRun
+    from trafo.experiments.predict import Prediction
+    from trafo.experiments.spec import Experiment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Options:
 
 def run(options: Options) -> None:
     """Plan and show the plan, or run and report."""
-    from trafo.experiment.spec import read_experiment
+    from trafo.experiments.spec import read_experiment
 
     require_at_least(1, jobs=options.jobs, threads=options.threads)
     experiment = read_experiment(options.file, options.text)
@@ -60,9 +60,9 @@ def run(options: Options) -> None:
 
 
 def _run(experiment: Experiment, folder: Path, options: Options) -> None:
-    from trafo.experiment.report.content import Sentences, verdicts
-    from trafo.experiment.report.write import PAGE
-    from trafo.experiment.start import run_experiment
+    from trafo.experiments.report.content import Sentences, verdicts
+    from trafo.experiments.report.write import PAGE
+    from trafo.experiments.start import run_experiment
 
     findings = run_experiment(
         experiment, folder, options.jobs, threads=options.threads, on=options.on
@@ -77,11 +77,11 @@ def _run(experiment: Experiment, folder: Path, options: Options) -> None:
 
 
 def _show_plan(experiment: Experiment, folder: Path, options: Options) -> None:
-    from trafo.experiment.execute import refuse_other_runs
-    from trafo.experiment.plan import plan_runs
-    from trafo.experiment.predict import predict, total_seconds
-    from trafo.experiment.result import read_result
-    from trafo.experiment.start import share_machine
+    from trafo.experiments.execute import refuse_other_runs
+    from trafo.experiments.plan import plan_runs
+    from trafo.experiments.predict import predict, total_seconds
+    from trafo.experiments.result import read_result
+    from trafo.experiments.start import share_machine
 
     runs = plan_runs(experiment, folder)
     refuse_other_runs(runs)
@@ -98,7 +98,7 @@ def _show_plan(experiment: Experiment, folder: Path, options: Options) -> None:
 
 
 def _table(runs: list[PlannedRun], predictions: dict[str, Prediction]) -> Table:
-    from trafo.experiment.plan import num_parameters, tokens_per_step
+    from trafo.experiments.plan import num_parameters, tokens_per_step
 
     table = plain_table("lrrrrr", ("run", "parameters", "steps", "tokens", "time", "memory"))
     for run in runs:

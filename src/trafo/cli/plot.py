@@ -13,7 +13,7 @@ from trafo.cli.arguments import OptionalPath
 from trafo.runtime.console import say, show
 
 if TYPE_CHECKING:
-    from trafo.train.run import Run
+    from trafo.training.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +31,8 @@ class Options:
 
 def run(options: Options) -> None:
     """Read, plot, print the path."""
-    from trafo.train.curve import draw_curves
-    from trafo.train.run import Run
+    from trafo.training.curve import draw_curves
+    from trafo.training.run import Run
 
     runs = list(_distinct(options.runs)) or [Run.open(options.runs[0])]
     default = runs[0].curve_file if len(runs) == 1 else Path("runs.png")
@@ -43,7 +43,7 @@ def run(options: Options) -> None:
 
 def _distinct(paths: Sequence[Path]) -> Iterator[Run]:
     """Each run once: `runs/latest` is a second name of one. Paths without a curve are skipped."""
-    from trafo.train.run import Run
+    from trafo.training.run import Run
 
     seen = set()
     for path in sorted(paths, key=lambda path: path.is_symlink()):

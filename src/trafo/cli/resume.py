@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from trafo.cli.train import finish
 from trafo.config import parse_flags
 from trafo.errors import require
-from trafo.train.config import TrainConfig
-from trafo.train.run import Run
-from trafo.train.start import resume
+from trafo.training.config import TrainConfig
+from trafo.training.run import Run
+from trafo.training.start import resume
 
 __all__ = ["Options", "parse", "run"]
 

@@ -16,7 +16,7 @@ from trafo.runtime.sizes import format_count, format_duration
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from trafo.train.run import Run
+    from trafo.training.run import Run
 
 _LONGEST_TEXT = 24
 
@@ -54,7 +54,7 @@ def _runs(folder: Path) -> list[Path]:
 
 def _row(path: Path) -> dict[str, Any]:
     """The settings and the latest metrics of a run."""
-    from trafo.train.run import Run
+    from trafo.training.run import Run
 
     run = Run(path)
     records = run.metrics

@@ -9,11 +9,11 @@ from trafo.config import load, parse_flags, to_yaml
 from trafo.errors import ConfigError
 from trafo.runtime.console import command, show
 from trafo.runtime.sizes import format_duration, format_rate
-from trafo.train.auto.asked import C, settle
-from trafo.train.config import TrainConfig as Options
+from trafo.training.auto.asked import C, settle
+from trafo.training.config import TrainConfig as Options
 
 if TYPE_CHECKING:
-    from trafo.train.run import Run
+    from trafo.training.run import Run
 
 __all__ = ["Options", "parse", "run"]
 
@@ -60,14 +60,14 @@ def run(options: tuple[Options, bool]) -> int:
     if only_shown:
         sys.stdout.write(to_yaml(config))
         return 0
-    from trafo.train.start import train
+    from trafo.training.start import train
 
     return finish(train(config))
 
 
 def finish(run: Run) -> int:
     """Print a summary of the run; returns the exit code, 128 + n if signal n stopped it."""
-    from trafo.train.distributed import is_first_process
+    from trafo.training.distributed import is_first_process
 
     if run.stopped_by is not None:
         return 128 + run.stopped_by  # as shells do
@@ -77,7 +77,7 @@ def finish(run: Run) -> int:
 
 
 def _show_summary(run: Run) -> None:
-    from trafo.train.metrics import describe_validation
+    from trafo.training.metrics import describe_validation
 
     last = {record["kind"]: record for record in run.metrics}
     if run.state is not None:

@@ -15,8 +15,8 @@ from trafo.errors import require_at_least
 from trafo.runtime.console import show
 
 if TYPE_CHECKING:
-    from trafo.train.config import TrainConfig
-    from trafo.train.verify import Verdict
+    from trafo.training.config import TrainConfig
+    from trafo.training.verify import Verdict
 
 EXACT, DIFFERENT = 0, 1
 
@@ -45,7 +45,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Compare, and print what was compared; returns 0 if everything is equal."""
-    from trafo.train.verify import verify_resume
+    from trafo.training.verify import verify_resume
 
     config = _config(options)
     with TemporaryDirectory(prefix="trafo-verify-") as folder:
@@ -56,7 +56,7 @@ def run(options: Options) -> int:
 
 def _config(options: Options) -> TrainConfig:
     from trafo.checkpoint.locate import RUN_CONFIG
-    from trafo.train.config import TrainConfig
+    from trafo.training.config import TrainConfig
 
     path = options.config
     path = path / RUN_CONFIG if path.is_dir() else path

@@ -22,7 +22,7 @@ from trafo.serve.errors import ApiError
 from trafo.serve.models import Models, Served
 from trafo.serve.protocol import parse_count
 from trafo.serve.service import service_of
-from trafo.train.run import Run
+from trafo.training.run import Run
 
 STILL_TRAINING = 120.0
 """seconds since the last metrics, after which a run without a final record counts as stopped"""

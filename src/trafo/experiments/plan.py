@@ -1,0 +1,207 @@
+"""An experiment -> its runs: every arm, sweep point and seed with the config of its training."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from trafo.account import Workload, account, training_flops
+from trafo.config import with_values
+from trafo.config.load import merged, nested
+from trafo.errors import require
+from trafo.experiments.spec import Arm, Experiment, Problems
+from trafo.runtime.progress import progress
+from trafo.training.config import TrainConfig
+from trafo.training.start import resolved
+
+Point = dict[str, Any]
+
+EVALUATE_TOKENS = 16_384
+"""held-out tokens of every validation, the same for all runs, unless the base config says so"""
+_VALIDATIONS = 10
+_TOLERANCE = 0.03  # of the number of parameters; heads make the steps of d_model coarse
+_WIDEST = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """One training of the experiment."""
+
+    name: str
+    arm: str
+    point: Point
+    """the values of the swept settings"""
+    seed: int
+    config: TrainConfig
+
+    @property
+    def cell(self) -> str:
+        """The runs of a cell differ in nothing but the seed."""
+        return cell_name(self.arm, self.point)
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is kept."""
+        assert self.config.out is not None
+        return self.config.out
+
+
+def plan_runs(experiment: Experiment, folder: Path) -> list[PlannedRun]:
+    """All runs, seed by seed; all impossible settings in one error, a line for each."""
+    problems = Problems()
+    runs: list[PlannedRun] = []
+    cells = [(arm, point) for arm in experiment.arms for point in _points(arm)]
+    with progress("checking settings", total=len(cells), unit="arms") as bar:
+        for arm, point in cells:
+            name = cell_name(arm.name, point)
+            with problems.noted(f"{experiment.name}: {name}"):
+                config = _resolved(experiment, arm, point)
+                for seed in experiment.seeds:
+                    out = folder / f"{name}_seed{seed}"
+                    runs.append(
+                        PlannedRun(
+                            name=out.name,
+                            arm=arm.name,
+                            point=point,
+                            seed=seed,
+                            config=dataclasses.replace(config, seed=seed, out=out.absolute()),
+                        )
+                    )
+            bar.advance()
+    problems.lines.extend(_duplicates(runs, experiment.name))
+    problems.raise_if_any()
+    return sorted(runs, key=lambda run: experiment.seeds.index(run.seed))
+
+
+def cell_name(arm: str, point: Point) -> str:
+    """`adamw_lr0.003`; the whole key where two keys end in the same word."""
+    ends = [key.rpartition(".")[2] for key in point]
+    parts = [arm]
+    for key, end in zip(point, ends, strict=True):
+        parts.append(f"{end if ends.count(end) == 1 else key}{_short(point[key])}")
+    return "_".join(parts)
+
+
+def tokens_per_step(config: TrainConfig) -> int:
+    """Target tokens of an update."""
+    if config.translates:
+        return config.translation.batch_tokens
+    return config.batch_size * config.seq
+
+
+def flops_per_step(config: TrainConfig) -> int:
+    """Of the matrix products, by our own accounting."""
+    what = f"FLOPs can be held equal for language models, not for {config.architecture}"
+    require(not config.translates, what, "hold steps or tokens equal")
+    return training_flops(config.language_model, config.seq, config.batch_size)
+
+
+def num_parameters(config: TrainConfig) -> int:
+    """Number of parameters of the model."""
+    return account(config.model_config, Workload(seq=config.seq)).parameters
+
+
+def _points(arm: Arm) -> Iterator[Point]:
+    keys = list(arm.sweep)
+    for values in product(*arm.sweep.values()):
+        yield dict(zip(keys, values, strict=True))
+
+
+def _resolved(experiment: Experiment, arm: Arm, point: Point) -> TrainConfig:
+    """The config of an arm at a point, without seed and folder."""
+    config = _changed(experiment, arm, point)
+    if arm.match is not None:
+        first = _changed(experiment, experiment.arms[0], point)
+        config = matched(config, arm.width, num_parameters(first))
+    config = _with_equal_amount(experiment, config)
+    watch = config.watch
+    watch = dataclasses.replace(
+        watch,
+        evaluate_tokens=watch.evaluate_tokens or EVALUATE_TOKENS,
+        evaluate_every=watch.evaluate_every or max(1, config.steps // _VALIDATIONS),
+        sample_every=0 if watch.sample_every is None else watch.sample_every,
+    )
+    return resolved(dataclasses.replace(config, watch=watch))
+
+
+def _changed(experiment: Experiment, arm: Arm, point: Point) -> TrainConfig:
+    values = merged(arm.settings, nested(point))
+    decided = {"seed": "seeds", "out": "--out"}
+    if experiment.equal != "steps":
+        decided |= {"steps": f"equal: {experiment.equal}", "budget": f"equal: {experiment.equal}"}
+    for key, by in decided.items():
+        require(key not in values, f"sets {key}, which {by} decides", "leave it out")
+    if not values:
+        return experiment.base
+    return with_values(experiment.base, values, f"{experiment.name}: {cell_name(arm.name, point)}")
+
+
+def _with_equal_amount(experiment: Experiment, config: TrainConfig) -> TrainConfig:
+    """As many steps as it takes for the amount of the base config."""
+    base = experiment.base
+    if experiment.equal == "tokens":
+        share = tokens_per_step(base) / tokens_per_step(config)
+    elif experiment.equal == "flops":
+        share = flops_per_step(base) / flops_per_step(config)
+    else:
+        return config
+    return dataclasses.replace(config, steps=max(1, round(base.steps * share)))
+
+
+def matched(
+    config: TrainConfig,
+    key: str,
+    target: int,
+    count: Callable[[TrainConfig], int] = num_parameters,
+    tolerance: float = _TOLERANCE,
+) -> TrainConfig:
+    """The config with the width that brings the number of parameters nearest to `target`."""
+    branch, _, name = key.rpartition(".")
+    fields = getattr(config.model_config, "__dataclass_fields__", {})
+    is_width = branch == config.branch and name in ("d_ff", "d_model") and name in fields
+    require(is_width, f"width is {key}", f"choose {config.branch}.d_ff or {config.branch}.d_model")
+    # Heads divide the hidden size, and RoPE needs an even share for each.
+    unit = 2 * getattr(config.model_config, "num_heads", 1) if name == "d_model" else 1
+
+    def at(units: int) -> TrainConfig:
+        # Any: the name of the field is not known to the type checker.
+        change: Any = {name: units * unit}
+        model: Any = dataclasses.replace(config.model_config, **change)
+        parts: Any = {branch: model}
+        return dataclasses.replace(config, **parts)
+
+    low, high = 1, 2
+    while count(at(high)) < target and high * unit < _WIDEST:
+        high *= 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(at(middle)) <= target else (low, middle)
+    best = min((at(low), at(high)), key=lambda config: abs(count(config) - target))
+    found = count(best)
+    what = f"no {key} gives {target:,} parameters; the nearest is {found:,}"
+    require(abs(found / target - 1) <= tolerance, what, "change the arm, or match another width")
+    return best
+
+
+def _duplicates(runs: list[PlannedRun], name: str) -> Iterator[str]:
+    seen: dict[TrainConfig, str] = {}
+    names: set[str] = set()
+    for run in runs:
+        config = dataclasses.replace(run.config, out=None)
+        if config in seen:
+            yield f"{name}: {seen[config]} and {run.cell} are the same run; leave one of them out"
+        elif run.name in names:
+            yield f"{name}: two runs would be called {run.name}; give values that differ more"
+        seen.setdefault(config, run.cell)
+        names.add(run.name)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{value:.4g}"
+    return str(value).replace("/", "-").replace(" ", "")
