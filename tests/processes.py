@@ -16,7 +16,8 @@ from pathlib import Path
 
 FORK_AFTER_IMPORTS = "forkserver"
 _CONTEXT = get_context(FORK_AFTER_IMPORTS)
-_CONTEXT.set_forkserver_preload(
+_PRELOADED = ["trafo.training.start", "trafo.cli.train", "torch.distributed.fsdp"]
+_CONTEXT.set_forkserver_preload(_PRELOADED)
     ["trafo.training.start", "trafo.cli.train", "torch.distributed.fsdp"]
 )
 

@@ -231,7 +231,7 @@ class Run:
         if config.budget is None:
             return config
         seconds = self._saved_state().get("seconds", 0.0) + parse_duration(config.budget)
-        return dataclasses.replace(config, budget=f"{seconds:.1f}s")
+        return dataclasses.replace(config, budget=f"{seconds:.3f}s")
 
     def plot(self) -> Picture:
         """The loss curve, which a notebook displays; also saved as the run's `loss.png`."""
