@@ -18,8 +18,6 @@ FORK_AFTER_IMPORTS = "forkserver"
 _CONTEXT = get_context(FORK_AFTER_IMPORTS)
 _PRELOADED = ["trafo.training.start", "trafo.cli.train", "torch.distributed.fsdp"]
 _CONTEXT.set_forkserver_preload(_PRELOADED)
-    ["trafo.training.start", "trafo.cli.train", "torch.distributed.fsdp"]
-)
 
 
 def start_trafo(
