@@ -7,7 +7,7 @@ same text only once for any number of vocabulary sizes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +22,10 @@ from trafo.runtime.machine import peak_memory
 from trafo.runtime.progress import progress
 from trafo.runtime.sizes import format_size
 from trafo.runtime.threads import resolve_num_workers
+from trafo.tokenizer.block_merging import merge_in_blocks
 from trafo.tokenizer.counting.counter import (
     WordCounter,
+    WordCounts,
     WordTotals,
     concatenate_counts,
     merge_counts,
@@ -33,9 +35,7 @@ from trafo.tokenizer.counting.store import CountStore
 from trafo.tokenizer.formats.spec import MAX_ID, TokenizerSpec
 from trafo.tokenizer.kernels.arrays import NUM_BYTES
 from trafo.tokenizer.kernels.utf8 import first_invalid
-from trafo.tokenizer.merging.known_merges import Merge, Partitions
-from trafo.tokenizer.merging.merger import Merger
-from trafo.tokenizer.merging.rounds import merge_in_rounds, merging_memory
+from trafo.tokenizer.merging import Merge, Merger, merging_memory
 from trafo.tokenizer.patterns import pattern_regex
 from trafo.tokenizer.reading.chunks import CHUNK_SIZE, Chunker
 from trafo.tokenizer.reading.inputs import Inputs, Paths, open_inputs
@@ -119,12 +119,13 @@ def train_tokenizer(
             progress("counting words", total=inputs.size, unit="MB", scale=1e6) as bar,
         ):
             counter.run(bar.advance)
-            partitions, totals = _counts(counter, store)
+            words, totals = _counts(counter, store)
         with (
             _timed(seconds, "merging"),
             progress("merging pairs", total=num_merges, unit="merges") as bar,
         ):
-            merges = _merges(partitions, totals, num_merges, max_memory, bar.advance)
+            folder = store.folder if store else None
+            merges = _merges(words, totals, num_merges, max_memory, folder, bar.advance)
     return Training(
         spec=_spec(merges, special_tokens, pattern),
         seconds=seconds,
@@ -184,28 +185,29 @@ def _local_counter(
     return FileCounter(chunker, pattern, workers, store, most_memory)
 
 
-def _counts(counter: Counting, store: CountStore | None) -> tuple[Partitions, WordTotals]:
+def _counts(counter: Counting, store: CountStore | None) -> tuple[Iterable[WordCounts], WordTotals]:
     """The counted words, in memory or in a store, and their sizes."""
     if store is not None:
         store.join_runs()
-        return store.partitions, store.totals()
+        return store.partitions(), store.totals()
     assert isinstance(counter, FileCounter)
     words = merge_counts(each.export() for each in counter.counters)
-    return lambda: [words], words.totals()
+    return [words], words.totals()
 
 
 def _merges(
-    partitions: Partitions,
+    words: Iterable[WordCounts],
     totals: WordTotals,
     num_merges: int,
     max_memory: int | None,
+    folder: Path | None,
     advance: Callable[[int], None],
 ) -> list[Merge]:
-    """All at once if the words fit into the memory allowed, else in rounds."""
+    """All at once if the words fit into the memory allowed, else in blocks."""
     needed = merging_memory(totals.num_bytes, totals.num_distinct, num_merges)
     if max_memory is not None and needed > 3 * max_memory // 4:
-        return merge_in_rounds(partitions, num_merges, max_memory, advance)
-    return Merger(concatenate_counts(partitions()), num_merges).run(advance)
+        return merge_in_blocks(words, num_merges, max_memory, folder, advance)
+    return Merger(concatenate_counts(words), num_merges).run(advance)
 
 
 def _load_kernels(pattern: str) -> None:

@@ -14,7 +14,6 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trafo.tokenizer.kernels.arrays import Bytes, Counts, Ends, Specials
 from trafo.tokenizer.kernels.count import count_words, export_partition, partition_size
@@ -54,13 +53,6 @@ class WordCounts:
     def totals(self) -> WordTotals:
         """How many words there are."""
         return WordTotals(len(self.counts), int(self.counts.sum()), len(self.text))
-
-    def where(self, is_chosen: NDArray[np.bool_]) -> WordCounts:
-        """Only the words that are chosen."""
-        sizes = np.diff(self.ends, prepend=0)
-        text = self.text[np.repeat(is_chosen, sizes)]
-        text.flags.writeable = False
-        return WordCounts(text, np.cumsum(sizes[is_chosen]), self.counts[is_chosen])
 
 
 def concatenate_counts(many: Iterable[WordCounts]) -> WordCounts:

@@ -51,7 +51,7 @@ class CountStore:
     """
 
     def __init__(self, folder: Path, key: Mapping[str, Any]) -> None:
-        self._folder = folder
+        self.folder = folder
         self._key = _as_stored(key)
         self.position = START
         self.num_bytes = 0  # of text, before the position
@@ -85,7 +85,7 @@ class CountStore:
     def _read_manifest(self) -> None:
         """Resume after the existing runs, unless they count something else."""
         with suppress(OSError, ValueError, KeyError, TypeError):
-            manifest = parse_json((self._folder / _MANIFEST).read_text())
+            manifest = parse_json((self.folder / _MANIFEST).read_text())
             if manifest["key"] == self._key:
                 position, num_bytes = Position(*manifest["position"]), int(manifest["num_bytes"])
                 runs = [
@@ -101,7 +101,7 @@ class CountStore:
             "num_bytes": self.num_bytes,
             "runs": [asdict(run) for run in self._runs],
         }
-        with atomic_write(self._folder / _MANIFEST, "w") as file:
+        with atomic_write(self.folder / _MANIFEST, "w") as file:
             json.dump(manifest, file)
 
     def add_run(self, counters: Sequence[WordCounter], position: Position, num_bytes: int) -> None:
@@ -152,7 +152,7 @@ class CountStore:
                 file.write(words.counts.astype(_NUMBER, copy=False).data)
             file.flush()
             os.fsync(file.fileno())
-            sync(self._folder)
+            sync(self.folder)
         return _Run(number, sizes)
 
     def _read(self, run: _Run, partition: int) -> WordCounts:
@@ -172,12 +172,12 @@ class CountStore:
         return words
 
     def _path(self, run: int) -> Path:
-        return self._folder / f"run-{run:04}.counts"
+        return self.folder / f"run-{run:04}.counts"
 
     def _remove_other_runs(self) -> None:
         """Delete what a killed run left, and runs that count something else."""
         valid = {run.number for run in self._runs}
-        for path in self._folder.glob("run-*.counts"):
+        for path in self.folder.glob("run-*.counts"):
             name = _RUN_NAME.fullmatch(path.name)
             if name and int(name[1]) not in valid:
                 path.unlink()

@@ -7,7 +7,7 @@ Three facts keep it simple:
  - No two merges make the same bytes. (Within the bytes of a token, as long as no merge crosses
    their borders, the merges go as if the token stood alone. So wherever the same bytes become one
    symbol, they do so by the same merge.) Symbols and byte strings are therefore the same thing.
- - A pair with the new symbol in it is born during that one merge and can only become rarer
+ - A pair with the new symbol in it arises during that one merge and can only become rarer
    afterwards. So its places form one list, ascending, and pairs need no hash table: during a
    merge they are told apart by the other symbol alone.
  - As counts only fall, an entry of the heap can be too high but never too low: the top is right
@@ -26,11 +26,11 @@ from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, may_merge, p
 # What the state holds: the numbers of merges, pairs, places, heap entries and symbols.
 MERGES, PAIRS, PLACES, HEAP, SYMBOLS = range(5)
 
-# Why `run_merges` came back.
+# Why `merge_best_pairs` came back.
 DONE, PAIRS_FULL, TEXT_FULL = range(3)
 
 
-class Births(NamedTuple):
+class NewPairs(NamedTuple):
     """The pairs that one merge makes: found by the symbol beside the new one, and their places."""
 
     by_left: Int32s  # pair id for each symbol to the left of the new one, or NONE
@@ -48,7 +48,7 @@ class MergeArrays(NamedTuple):
     pairs: Pairs
     heap: Heap
     symbols: Symbols
-    births: Births
+    new_pairs: NewPairs
     merges: Int32s  # left and right symbol of each
     state: Int64s
 
@@ -77,10 +77,10 @@ def _merge_places(
     length: Int64s,
     pairs: Pairs,
     num_pairs: int,
-    births: Births,
+    new_pairs: NewPairs,
 ) -> tuple[int, int]:
     """Put `new` wherever `pair` begins; returns the number of pairs and of new places."""
-    num_births = 0
+    num_new = 0
     left, right = pairs.left[pair], pairs.right[pair]
     left_length, new_length = length[left], length[left] + length[right]
     for i in range(place_cells.size):
@@ -95,58 +95,58 @@ def _merge_places(
         if before_symbol != NONE:
             before = cell - length[before_symbol]
             pairs.count[cells[2 * before + 1]] -= weight
-            born = _pair_of(births.by_left, before_symbol, before_symbol, new, pairs, num_pairs)
-            num_pairs = max(num_pairs, born + 1)
-            pairs.count[born] += weight
-            pairs.size[born] += 1
-            cells[2 * before + 1] = born
-            births.pair[num_births] = born
-            births.cell[num_births] = before
-            births.weight[num_births] = weight
-            num_births += 1
+            made = _pair_of(new_pairs.by_left, before_symbol, before_symbol, new, pairs, num_pairs)
+            num_pairs = max(num_pairs, made + 1)
+            pairs.count[made] += weight
+            pairs.size[made] += 1
+            cells[2 * before + 1] = made
+            new_pairs.pair[num_new] = made
+            new_pairs.cell[num_new] = before
+            new_pairs.weight[num_new] = weight
+            num_new += 1
 
         after_symbol = cells[2 * after]
-        born = NONE
+        made = NONE
         if after_symbol != NONE:
             pairs.count[cells[2 * second + 1]] -= weight
-            born = _pair_of(births.by_right, after_symbol, new, after_symbol, pairs, num_pairs)
-            num_pairs = max(num_pairs, born + 1)
-            pairs.count[born] += weight
-            pairs.size[born] += 1
-            births.pair[num_births] = born
-            births.cell[num_births] = cell
-            births.weight[num_births] = weight
-            num_births += 1
+            made = _pair_of(new_pairs.by_right, after_symbol, new, after_symbol, pairs, num_pairs)
+            num_pairs = max(num_pairs, made + 1)
+            pairs.count[made] += weight
+            pairs.size[made] += 1
+            new_pairs.pair[num_new] = made
+            new_pairs.cell[num_new] = cell
+            new_pairs.weight[num_new] = weight
+            num_new += 1
 
         cells[2 * second + 1] = NONE
         cells[2 * cell] = new
-        cells[2 * cell + 1] = born
+        cells[2 * cell + 1] = made
         cells[2 * after - 2] = new
-    return num_pairs, num_births
+    return num_pairs, num_new
 
 
 @subkernel
-def _settle_births(
+def _list_new_places(
     first_pair: int,
     num_pairs: int,
-    births: Births,
-    num_births: int,
+    new_pairs: NewPairs,
+    num_new: int,
     pairs: Pairs,
     places: Places,
     num_places: int,
 ) -> int:
     """Sort the new places by pair, after all others; clear the table. Returns places in use."""
     for pair in range(first_pair, num_pairs):
-        births.by_left[pairs.left[pair]] = NONE
-        births.by_right[pairs.right[pair]] = NONE
+        new_pairs.by_left[pairs.left[pair]] = NONE
+        new_pairs.by_right[pairs.right[pair]] = NONE
         pairs.first[pair] = num_places
         num_places += pairs.size[pair]
         pairs.size[pair] = 0
-    for i in range(num_births):
-        pair = births.pair[i]
+    for i in range(num_new):
+        pair = new_pairs.pair[i]
         place = pairs.first[pair] + pairs.size[pair]
-        places.cell[place] = births.cell[i]
-        places.weight[place] = births.weight[i]
+        places.cell[place] = new_pairs.cell[i]
+        places.weight[place] = new_pairs.weight[i]
         pairs.size[pair] += 1
     return num_places
 
@@ -184,13 +184,13 @@ def _what_is_full(
 
 @subkernel
 def _merge(pair: int, arrays: MergeArrays) -> None:
-    """Merge a pair wherever it begins, and enter the pairs that are born into the heap."""
-    pairs, places, births = arrays.pairs, arrays.places, arrays.births
+    """Merge a pair wherever it begins, and enter the new pairs into the heap."""
+    pairs, places, new_pairs = arrays.pairs, arrays.places, arrays.new_pairs
     symbols, state = arrays.symbols, arrays.state
     old_pairs, new = state[PAIRS], state[SYMBOLS]
     _new_symbol(pair, new, pairs, symbols)
     start, stop = pairs.first[pair], pairs.first[pair] + pairs.size[pair]
-    num_pairs, num_births = _merge_places(
+    num_pairs, num_new = _merge_places(
         pair,
         new,
         arrays.cells,
@@ -199,22 +199,22 @@ def _merge(pair: int, arrays: MergeArrays) -> None:
         symbols.length,
         pairs,
         old_pairs,
-        births,
+        new_pairs,
     )
     pairs.count[pair] = 0
-    state[PLACES] = _settle_births(
-        old_pairs, num_pairs, births, num_births, pairs, places, state[PLACES]
+    state[PLACES] = _list_new_places(
+        old_pairs, num_pairs, new_pairs, num_new, pairs, places, state[PLACES]
     )
-    for born in range(old_pairs, num_pairs):
-        if pairs.count[born] > 0 and may_merge(born, pairs, symbols):
-            state[HEAP] = push(arrays.heap, state[HEAP], born, pairs, symbols)
+    for made in range(old_pairs, num_pairs):
+        if pairs.count[made] > 0 and may_merge(made, pairs, symbols):
+            state[HEAP] = push(arrays.heap, state[HEAP], made, pairs, symbols)
     state[PAIRS] = num_pairs
     state[SYMBOLS] = new + 1
 
 
 @kernel
-def run_merges(most: int, least: int, arrays: MergeArrays) -> int:
-    """Merge up to `most` pairs, the best first, as long as they occur `least` times or more.
+def merge_best_pairs(most: int, arrays: MergeArrays) -> int:
+    """Merge up to `most` pairs, the best first.
 
     Comes back early, with the reason, if an array could overflow during the next merge. The places
     cannot: each merge of two symbols makes at most two, and there are fewer such merges than places
@@ -225,11 +225,10 @@ def run_merges(most: int, least: int, arrays: MergeArrays) -> int:
         pair, state[HEAP] = pop_best(heap, state[HEAP], pairs, symbols)
         if pair == NONE:
             break
-        is_rare = pairs.count[pair] < least
         reason = _what_is_full(pair, state[PAIRS], state[SYMBOLS], pairs, symbols)
-        if is_rare or reason != DONE:
+        if reason != DONE:
             state[HEAP] = push(heap, state[HEAP], pair, pairs, symbols)
-            return DONE if is_rare else reason
+            return reason
         _merge(pair, arrays)
         arrays.merges[2 * state[MERGES]] = pairs.left[pair]
         arrays.merges[2 * state[MERGES] + 1] = pairs.right[pair]

@@ -35,21 +35,6 @@ def count_in_buckets(
 
 
 @kernel
-def best_pairs(
-    symbols: SymbolArray, ends: Ends, lengths: Int64s, buckets: Int64s, best: Int64s
-) -> None:
-    """The fullest bucket among those of each word's pairs; 0 for a single symbol."""
-    start = np.int64(0)
-    for word in range(ends.size):
-        best[word] = 0
-        for i in range(start, ends[word] - 1):
-            bucket = _bucket_of(symbols[i], symbols[i + 1], lengths, buckets.size)
-            if bucket >= 0:
-                best[word] = max(best[word], buckets[bucket])
-        start = ends[word]
-
-
-@kernel
 def count_frequent(
     symbols: SymbolArray,
     ends: Ends,
@@ -171,16 +156,18 @@ def merge_pairs(
     first_new: int,
     table: PairTable,
     used: int,
-) -> int:
+) -> tuple[int, int]:
     """Merge the pairs in `merged_ids`, none of which can overlap with another, in all words.
 
-    The words move together in `symbols`. The counts in `table` stay exact, and pairs with a new
-    symbol, `first_new` or above, come in. Returns the pairs in it, or -1 if it became too small:
-    then all words are merged, but the counts are of no use.
+    The words move together in `symbols`, and those of a single symbol are dropped. The counts in
+    `table` stay exact, and pairs with a new symbol, `first_new` or above, come in. Returns the
+    pairs in it, or -1 if it became too small (then all words are merged, but the counts are of no
+    use), and the number of words left.
     """
     start = out = np.int64(0)
+    num_words = np.int64(0)
     for word in range(ends.size):
-        stop = ends[word]
+        stop, count = ends[word], counts[word]
         begin = out
         if not _has_pair(symbols, start, stop, is_left, merged_ids):
             for i in range(start, stop):
@@ -188,15 +175,17 @@ def merge_pairs(
                 out += 1
         else:
             if used >= 0:
-                _forget(symbols, start, stop, counts[word], table)
+                _forget(symbols, start, stop, count, table)
             out = _merge_word(symbols, start, stop, out, is_left, merged_ids)
             if used >= 0:
-                used = _count_word(
-                    symbols, begin, out, counts[word], lengths, first_new, table, used
-                )
-        ends[word] = out
+                used = _count_word(symbols, begin, out, count, lengths, first_new, table, used)
         start = stop
-    return used
+        if out - begin < 2:
+            out = begin
+            continue
+        ends[num_words], counts[num_words] = out, count
+        num_words += 1
+    return used, num_words
 
 
 @kernel

@@ -11,8 +11,7 @@ from tests.shared import shared_text
 
 from trafo.tokenizer import reference
 from trafo.tokenizer.counting.counter import WordCounts
-from trafo.tokenizer.merging.known_merges import KnownMerges
-from trafo.tokenizer.merging.merger import Merger
+from trafo.tokenizer.merging import Merger
 from trafo.tokenizer.reference import train_bpe_reference
 
 Merges = list[tuple[bytes, bytes]]
@@ -100,28 +99,6 @@ def test_very_long_tokens() -> None:
     size = 1 << 16
     merges = merges_of({b"a" * size: 1}, 100)
     assert merges == [(b"a" * 2**i, b"a" * 2**i) for i in range(12)]  # up to LONGEST_TOKEN
-
-
-@settings(deadline=None, max_examples=50)
-@given(words=words_over(b"abc"), first=st.integers(0, 10), more=st.integers(0, 20))
-def test_going_on_from_known_merges(words: dict[bytes, int], first: int, more: int) -> None:
-    known = expected(words, first)
-    counts = counts_of(words)
-    assert Merger(counts, first + more, KnownMerges(known)).run() == expected(words, first + more)
-
-
-@settings(deadline=None, max_examples=50)
-@given(words=words_over(b"abc"), least=st.integers(1, 12))
-def test_stopping_at_rare_pairs(words: dict[bytes, int], least: int) -> None:
-    """It stops just before the first merge of a pair that occurs less than `least` times."""
-    found = Merger(counts_of(words), 100).run(least=least)
-    merges = expected(words, 100)
-    assert found == merges[: len(found)]
-    counts = Counter({tuple(bytes([b]) for b in word): n for word, n in words.items()})
-    for pair in found:
-        assert reference._count_pairs(counts)[pair] >= least
-        counts = Counter({reference._merge(word, pair): n for word, n in counts.items()})
-    assert max(reference._count_pairs(counts).values(), default=0) < least
 
 
 def test_progress_adds_up_to_the_number_of_merges() -> None:

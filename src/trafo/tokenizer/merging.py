@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -18,25 +18,29 @@ from trafo.tokenizer.kernels.merge import (
     MERGES,
     PAIRS_FULL,
     SYMBOLS,
-    Births,
     MergeArrays,
-    run_merges,
+    NewPairs,
+    merge_best_pairs,
 )
 from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, fill_heap
 from trafo.tokenizer.kernels.pair_table import new_pair_table
-from trafo.tokenizer.merging.known_merges import KnownMerges, Merge
+
+Merge = tuple[bytes, bytes]
 
 _MERGES_AT_ONCE = 500  # between two reports of progress
 _NUM_BYTE_PAIRS = NUM_BYTES * NUM_BYTES
 _MOST_CELLS = 1 << 32  # places are uint32
 
 
-class Merger:
-    """Finds the merges of words: all, or those that come after known ones."""
+def merging_memory(num_bytes: int, num_words: int, num_merges: int) -> int:
+    """About how much memory a `Merger` takes for so many words and their bytes, as measured."""
+    return 64 * (num_bytes + num_words) + 512 * num_merges + (8 << 20)
 
-    def __init__(
-        self, words: WordCounts, most_merges: int, known: KnownMerges | None = None
-    ) -> None:
+
+class Merger:
+    """Finds the merges of words, all of which it holds in memory."""
+
+    def __init__(self, words: WordCounts, most_merges: int) -> None:
         num_cells = len(words.text) + len(words) + 1
         if num_cells >= _MOST_CELLS:
             raise InputError(
@@ -44,38 +48,28 @@ class Merger:
                 hint="use a pattern that splits the text into shorter words",
             )
         self._most = most_merges
-        known = known or KnownMerges([])
-        numbers: NDArray[Any] = words.text
-        ends = words.ends
-        if known.pairs:
-            numbers, ends = known.symbols(words)
-        symbols = _symbols_of(known.tokens, most_merges)
-        num_symbols = len(known.tokens)
-        capacity = max(_NUM_BYTE_PAIRS, min(num_symbols * num_symbols, len(numbers)))
-        pairs, pair_ids = _new_pairs(capacity), new_pair_table(capacity)
+        symbols = _byte_symbols(most_merges)
+        pairs, pair_ids = _new_pairs(_NUM_BYTE_PAIRS), new_pair_table(_NUM_BYTE_PAIRS)
         cells = np.empty(2 * num_cells, np.int32)
         length = symbols.length
-        num_pairs = lay_out(numbers, ends, words.counts, length, cells, pair_ids, pairs)
-        del numbers, ends, pair_ids  # large, and no longer needed
+        num_pairs = lay_out(words.text, words.ends, words.counts, length, cells, pair_ids, pairs)
         num_places = int(pairs.size.sum())
-        births = _new_births(int(pairs.size.max()), NUM_BYTES + most_merges + 1)
+        new_pairs = _new_pair_buffers(int(pairs.size.max()), NUM_BYTES + most_merges + 1)
         places = Places(np.empty(3 * num_places, np.uint32), np.empty(3 * num_places, np.int64))
         list_places(cells, words.counts, length, pairs, num_pairs, places)
         heap = Heap(np.empty(len(pairs.left), np.int64), np.empty_like(pairs.left))
         heap_size = fill_heap(heap, num_pairs, pairs, symbols)
         merges = np.empty(2 * most_merges, np.int32)
-        merges[: 2 * len(known.pairs)] = np.ravel(known.pairs)
-        counts = [len(known.pairs), num_pairs, num_places, heap_size, num_symbols]
-        state = np.array(counts, np.int64)
-        self._arrays = MergeArrays(cells, places, pairs, heap, symbols, births, merges, state)
+        state = np.array([0, num_pairs, num_places, heap_size, NUM_BYTES], np.int64)
+        self._arrays = MergeArrays(cells, places, pairs, heap, symbols, new_pairs, merges, state)
 
-    def run(self, advance: Callable[[int], None] = lambda _: None, least: int = 1) -> list[Merge]:
-        """All merges up to the number asked for, or until no pair occurs `least` times."""
+    def run(self, advance: Callable[[int], None] = lambda _: None) -> list[Merge]:
+        """All merges up to the number asked for, or until no pair is left."""
         state = self._arrays.state
         while True:
             done = int(state[MERGES])
             target = min(self._most, done + _MERGES_AT_ONCE)
-            reason = run_merges(target, least, self._arrays)
+            reason = merge_best_pairs(target, self._arrays)
             now = int(state[MERGES])
             advance(now - done)
             if reason != DONE:
@@ -104,10 +98,10 @@ def _new_pairs(capacity: int) -> Pairs:
     return Pairs(left, right, count, first, size)
 
 
-def _new_births(longest: int, most_symbols: int) -> Births:
+def _new_pair_buffers(longest: int, most_symbols: int) -> NewPairs:
     """`longest`: the most places of any pair, each of which makes at most two."""
     by_left, by_right = (np.full(most_symbols, NONE, np.int32) for _ in range(2))
-    return Births(
+    return NewPairs(
         by_left,
         by_right,
         np.empty(2 * longest, np.int32),
@@ -116,20 +110,17 @@ def _new_births(longest: int, most_symbols: int) -> Births:
     )
 
 
-def _symbols_of(tokens: Sequence[bytes], most_merges: int) -> Symbols:
-    """The symbols so far, with room for more."""
-    text = b"".join(tokens)
+def _byte_symbols(most_merges: int) -> Symbols:
+    """The 256 bytes as symbols, with room for more."""
     capacity = NUM_BYTES + most_merges + 2
     symbols = Symbols(
         np.zeros(capacity, np.int64),
         np.zeros(capacity, np.uint64),
         np.zeros(capacity, np.int64),
-        np.zeros(max(16 * capacity, 2 * len(text)), np.uint8),
+        np.zeros(16 * capacity, np.uint8),
     )
-    symbols.text[: len(text)] = np.frombuffer(text, np.uint8)
-    symbols.length[: len(tokens)] = [len(token) for token in tokens]
-    symbols.head[: len(tokens)] = [
-        int.from_bytes(token[:8].ljust(8, b"\0"), "big") for token in tokens
-    ]
-    symbols.offset[1 : len(tokens) + 1] = np.cumsum(symbols.length[: len(tokens)])
+    symbols.length[:NUM_BYTES] = 1
+    symbols.head[:NUM_BYTES] = np.arange(NUM_BYTES, dtype=np.uint64) << np.uint64(56)
+    symbols.offset[: NUM_BYTES + 1] = np.arange(NUM_BYTES + 1)
+    symbols.text[:NUM_BYTES] = np.arange(NUM_BYTES)
     return symbols

@@ -1,1 +1,0 @@
-"""Word counts -> merges, also when the words do not fit into memory."""
