@@ -27,11 +27,11 @@ from trafo.cluster.counting import counting_on
 from trafo.cluster.encoding import encoding_on
 from trafo.runtime.progress import set_quiet
 from trafo.tokenizer import Tokenizer, encode_files, train_tokenizer
-from trafo.tokenizer.counting.counter import WordCounter, WordCounts, merge_counts
-from trafo.tokenizer.reading.chunks import START, Chunker
-from trafo.tokenizer.reading.inputs import open_inputs
-from trafo.tokenizer.token_files.writer import TokenWriter
-from trafo.tokenizer.words.specials import SpecialFinder
+from trafo.tokenizer.chunks import START, Chunker
+from trafo.tokenizer.counting import WordCounter, WordCounts, merge_counts
+from trafo.tokenizer.inputs import open_inputs
+from trafo.tokenizer.token_writer import TokenWriter
+from trafo.tokenizer.words import SpecialFinder
 
 # Ray gives way to everything else on a machine; threads do not, so on a busy one it would lose.
 os.environ.setdefault("RAY_worker_niceness", "0")

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trafo.tokenizer.token_files.token_file import Manifest, documents_path, write_manifest
+from trafo.tokenizer.token_file import Manifest, documents_path, write_manifest
 
 IDS = 500_000_000
 
@@ -14,7 +14,7 @@ import sys
 import torch
 from trafo.data.windows import WindowSampler
 from trafo.runtime.machine import peak_memory
-from trafo.tokenizer.token_files.token_file import TokenFile
+from trafo.tokenizer.token_file import TokenFile
 WindowSampler(torch.arange(100).numpy(), 2, 8).batch(0)  # what any use takes
 before = peak_memory()
 ids = TokenFile.open(sys.argv[1], "0" * 64).ids

@@ -16,7 +16,7 @@ from trafo.data import prepare as module
 from trafo.data.prepare import DataConfig, Dataset, content_hash, prepare
 from trafo.errors import ConfigError, FormatError, InputError
 from trafo.tokenizer import open_inputs
-from trafo.tokenizer.token_files.token_file import TokenFile
+from trafo.tokenizer.token_file import TokenFile
 from trafo.tokenizer.tokenizer import Tokenizer
 
 TEXT = "the cat sat on the mat, and the dog sat on the cat. " * 40

@@ -10,10 +10,9 @@ import pytest
 from trafo.cli.main import main
 from trafo.errors import FormatError, InputError
 from trafo.runtime.json_text import read_json
-from trafo.tokenizer import Tokenizer, encode_files, open_inputs, train_bpe
+from trafo.tokenizer import Tokenizer, chunks, encode_files, open_inputs, train_bpe
 from trafo.tokenizer.formats.spec import TokenizerSpec, with_special_tokens
 from trafo.tokenizer.kernels.arrays import LONGEST_TOKEN
-from trafo.tokenizer.reading import chunks
 from trafo.tokenizer.reference import train_bpe_reference
 from trafo.tokenizer.report import measure
 

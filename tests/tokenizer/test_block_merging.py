@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from trafo.errors import InputError
 from trafo.tokenizer.block_merging import SymbolBlocks, merge_in_blocks
-from trafo.tokenizer.counting.counter import WordCounts
+from trafo.tokenizer.counting import WordCounts
 from trafo.tokenizer.merging import Merger
 from trafo.tokenizer.reference import Pair, train_bpe_reference
 

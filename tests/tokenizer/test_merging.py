@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.shared import shared_text
 
 from trafo.tokenizer import reference
-from trafo.tokenizer.counting.counter import WordCounts
+from trafo.tokenizer.counting import WordCounts
 from trafo.tokenizer.merging import Merger
 from trafo.tokenizer.reference import train_bpe_reference
 

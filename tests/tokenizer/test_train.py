@@ -314,7 +314,7 @@ def test_more_merges_from_kept_counts_without_the_text(
 ) -> None:
     small = train_bpe(corpus, 300, [END], work_dir=tmp_path / "work")
     for way_to_read in ("inputs.read_file", "chunks.read_range"):
-        monkeypatch.setattr(f"trafo.tokenizer.reading.{way_to_read}", fail_to_read)
+        monkeypatch.setattr(f"trafo.tokenizer.{way_to_read}", fail_to_read)
     large = train_bpe(corpus, VOCAB_SIZE, [END], work_dir=tmp_path / "work")
     assert large[1][: len(small[1])] == small[1]
     with pytest.raises(AssertionError, match="read again"):

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from tests.tokenizer.killing import drive_program
 
-from trafo.tokenizer.counting import file_counter as count_files
-from trafo.tokenizer.counting.store import CountStore
-from trafo.tokenizer.reading.chunks import Chunker, PlannedChunk, Position
+from trafo.tokenizer import count_store as count_files
+from trafo.tokenizer.chunks import Chunker, PlannedChunk, Position
+from trafo.tokenizer.count_store import CountStore
 from trafo.tokenizer.reference import train_bpe_reference
 from trafo.tokenizer.train import train_bpe
 
@@ -24,7 +24,8 @@ DRIVER = """
 import json, os, random, signal, sys, time
 from pathlib import Path
 from tests.tokenizer.killing import die_at, in_child, status_of
-from trafo.tokenizer.counting import file_counter as count_files, store as count_store
+from trafo.tokenizer import count_store
+from trafo.tokenizer import count_store as count_files
 from trafo.tokenizer.train import train_bpe
 
 mode, folder = sys.argv[1], Path(sys.argv[2])

@@ -14,7 +14,7 @@ from typing import Any
 
 from trafo.errors import ConfigError, InputError, TrafoError, missing_package
 from trafo.runtime.console import say
-from trafo.tokenizer.reading.inputs import Inputs
+from trafo.tokenizer.inputs import Inputs
 
 _ADDRESS = re.compile(r"(?:ray://)?([^:/]+):(\d{1,5})/?")
 _SECONDS_TO_CONNECT = 10.0

@@ -18,13 +18,12 @@ import numpy as np
 
 from trafo.cluster.connect import connected, num_cpus, refuse_private_files
 from trafo.cluster.tasks import Shared, Tasks
-from trafo.tokenizer.counting.counter import WordCounter, WordCounts
-from trafo.tokenizer.counting.store import NUM_PARTITIONS, CountStore
-from trafo.tokenizer.reading.chunks import Chunker
-from trafo.tokenizer.reading.inputs import Inputs
-from trafo.tokenizer.reading.pieces import Piece, chunks_of, plan_pieces
+from trafo.tokenizer.chunks import Chunker, Piece, chunks_of, plan_pieces
+from trafo.tokenizer.count_store import NUM_PARTITIONS, CountStore
+from trafo.tokenizer.counting import WordCounter, WordCounts
+from trafo.tokenizer.inputs import Inputs
 from trafo.tokenizer.train import CountElsewhere
-from trafo.tokenizer.words.specials import SpecialFinder
+from trafo.tokenizer.words import SpecialFinder
 
 SMALLEST_PIECE, LARGEST_PIECE = 4 << 20, 256 << 20  # bytes
 PIECES_PER_CPU = 4  # each piece has the frequent words again, so more of them cost more
@@ -54,7 +53,7 @@ def counting_on(on: str, num_workers: int | None = None) -> Iterator[CountElsewh
 
 
 class RayCounter:
-    """Counts all pieces on the cluster; a `trafo.tokenizer.counting.file_counter.Counting`."""
+    """Counts all pieces on the cluster; a `trafo.tokenizer.count_store.Counting`."""
 
     def __init__(self, chunker: Chunker, pattern: str, store: CountStore) -> None:
         refuse_private_files(chunker.inputs)

@@ -12,15 +12,14 @@ from contextlib import contextmanager
 from trafo.cluster.connect import connected, refuse_private_files
 from trafo.cluster.counting import piece_size
 from trafo.cluster.tasks import Shared, Tasks, map_in_order
-from trafo.tokenizer.formats.spec import TokenizerSpec
-from trafo.tokenizer.reading.chunks import Position
-from trafo.tokenizer.reading.pieces import Piece, chunks_of, plan_pieces
-from trafo.tokenizer.token_files.encode_files import (
+from trafo.tokenizer.chunks import Piece, Position, chunks_of, plan_pieces
+from trafo.tokenizer.encode_corpus import (
     ChunkEncoder,
     Encoded,
     EncodeElsewhere,
     EncodingJob,
 )
+from trafo.tokenizer.formats.spec import TokenizerSpec
 from trafo.tokenizer.tokenizer import Tokenizer
 
 SMALLEST_PIECE, LARGEST_PIECE = 2 << 20, 32 << 20  # bytes
@@ -34,7 +33,7 @@ def encoding_on(on: str, num_workers: int | None = None) -> Iterator[EncodeElsew
 
 
 def encode_pieces(tokenizer: Tokenizer, job: EncodingJob, start: Position) -> Iterator[Encoded]:
-    """All from `start`; a `trafo.tokenizer.token_files.encode_files.EncodeElsewhere`."""
+    """All from `start`; a `trafo.tokenizer.encode_corpus.EncodeElsewhere`."""
     refuse_private_files(job.inputs)
     size = piece_size(job.inputs.size, SMALLEST_PIECE, LARGEST_PIECE)
     pieces = plan_pieces(ChunkEncoder(tokenizer, job).chunker, size, start)

@@ -20,8 +20,7 @@ from trafo.errors import InputError
 from trafo.runtime.json_text import parse_json
 from trafo.runtime.machine import available_memory
 from trafo.runtime.sizes import format_size
-from trafo.tokenizer.reading.files import read_file
-from trafo.tokenizer.reading.records import Errors
+from trafo.tokenizer.files import Errors, read_file
 
 _READ_SIZE = 1 << 20
 _MEMORY_PER_BYTE = 4  # the bytes twice while they are joined, and then their lines

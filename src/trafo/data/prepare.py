@@ -29,8 +29,7 @@ from trafo.tokenizer import (
     open_inputs,
     train_tokenizer,
 )
-from trafo.tokenizer.reading.files import read_undecoded
-from trafo.tokenizer.reading.records import Errors
+from trafo.tokenizer.files import Errors, read_undecoded
 
 _READ = 1 << 22
 

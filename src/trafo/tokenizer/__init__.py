@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from trafo.lazy import on_first_use
 
 if TYPE_CHECKING:
+    from trafo.tokenizer.encode_corpus import encode_files
     from trafo.tokenizer.formats.spec import END_OF_TEXT
-    from trafo.tokenizer.reading.inputs import Inputs, open_inputs
-    from trafo.tokenizer.token_files.encode_files import encode_files
-    from trafo.tokenizer.token_files.token_file import TokenFile
+    from trafo.tokenizer.inputs import Inputs, open_inputs
+    from trafo.tokenizer.token_file import TokenFile
     from trafo.tokenizer.tokenizer import Tokenizer
     from trafo.tokenizer.train import train_bpe, train_tokenizer
 
@@ -27,9 +27,9 @@ __getattr__, __dir__ = on_first_use(
     __name__,
     {
         "formats.spec": ["END_OF_TEXT"],
-        "reading.inputs": ["Inputs", "open_inputs"],
-        "token_files.encode_files": ["encode_files"],
-        "token_files.token_file": ["TokenFile"],
+        "inputs": ["Inputs", "open_inputs"],
+        "encode_corpus": ["encode_files"],
+        "token_file": ["TokenFile"],
         "tokenizer": ["Tokenizer"],
         "train": ["train_bpe", "train_tokenizer"],
     },

@@ -27,7 +27,7 @@ import numpy as np
 from trafo.errors import InputError
 from trafo.runtime.atomic import storage_errors
 from trafo.runtime.sizes import format_size
-from trafo.tokenizer.counting.counter import WordCounts
+from trafo.tokenizer.counting import WordCounts
 from trafo.tokenizer.kernels.arrays import NUM_BYTES, Int64s, Uint32s
 from trafo.tokenizer.kernels.pair_table import (
     NO_VALUE,

@@ -10,16 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trafo.errors import InputError
-from trafo.tokenizer.counting.counter import WordCounts
+from trafo.tokenizer.counting import WordCounts
 from trafo.tokenizer.kernels.arrays import NUM_BYTES
-from trafo.tokenizer.kernels.cells import NONE, Places, lay_out, list_places
 from trafo.tokenizer.kernels.merge import (
     DONE,
     MERGES,
+    NONE,
     PAIRS_FULL,
     SYMBOLS,
     MergeArrays,
     NewPairs,
+    Places,
+    lay_out,
+    list_places,
     merge_best_pairs,
 )
 from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, fill_heap

@@ -21,18 +21,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trafo.errors import InputError, check_types, require_lists
-from trafo.tokenizer.encoding.first import FirstEncoder, SpecialPolicy
 from trafo.tokenizer.formats.gpt2 import read_gpt2
 from trafo.tokenizer.formats.load import load_any, save_folder
 from trafo.tokenizer.formats.spec import TokenizerSpec, hash_spec, with_special_tokens
+from trafo.tokenizer.pure_python import FirstEncoder, SpecialPolicy
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from trafo.tokenizer.encoding.compiled import CompiledEncoder
-    from trafo.tokenizer.encoding.encoder import Encoder
+    from trafo.tokenizer.encoding import CompiledEncoder, Encoder
     from trafo.tokenizer.kernels.arrays import Ids
-    from trafo.tokenizer.words.specials import SpecialFinder
+    from trafo.tokenizer.words import SpecialFinder
 
 __all__ = ["SpecialPolicy", "Tokenizer"]
 
@@ -115,7 +114,7 @@ class Tokenizer:
     def _compiled(self) -> CompiledEncoder:
         with self._lock:
             if self._fast is None:
-                from trafo.tokenizer.encoding.compiled import CompiledEncoder
+                from trafo.tokenizer.encoding import CompiledEncoder
 
                 self._fast = CompiledEncoder(self.spec)
                 self._first = None

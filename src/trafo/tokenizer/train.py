@@ -23,24 +23,23 @@ from trafo.runtime.progress import progress
 from trafo.runtime.sizes import format_size
 from trafo.runtime.threads import resolve_num_workers
 from trafo.tokenizer.block_merging import merge_in_blocks
-from trafo.tokenizer.counting.counter import (
+from trafo.tokenizer.chunks import CHUNK_SIZE, Chunker
+from trafo.tokenizer.count_store import Counting, CountStore, FileCounter
+from trafo.tokenizer.counting import (
     WordCounter,
     WordCounts,
     WordTotals,
     concatenate_counts,
     merge_counts,
 )
-from trafo.tokenizer.counting.file_counter import Counting, FileCounter
-from trafo.tokenizer.counting.store import CountStore
+from trafo.tokenizer.files import Errors
 from trafo.tokenizer.formats.spec import MAX_ID, TokenizerSpec
+from trafo.tokenizer.inputs import Inputs, Paths, open_inputs
 from trafo.tokenizer.kernels.arrays import NUM_BYTES
 from trafo.tokenizer.kernels.utf8 import first_invalid
 from trafo.tokenizer.merging import Merge, Merger, merging_memory
 from trafo.tokenizer.patterns import pattern_regex
-from trafo.tokenizer.reading.chunks import CHUNK_SIZE, Chunker
-from trafo.tokenizer.reading.inputs import Inputs, Paths, open_inputs
-from trafo.tokenizer.reading.records import Errors
-from trafo.tokenizer.words.specials import SpecialFinder
+from trafo.tokenizer.words import SpecialFinder
 
 CountElsewhere = Callable[[Chunker, str, CountStore], Counting]
 """makes what counts the chunks, given the pattern, into the store"""
@@ -87,7 +86,7 @@ def train_tokenizer(
     work_dir: str | Path | None = None,
     elsewhere: CountElsewhere | None = None,
 ) -> Training:
-    """Train on files, folders or globs; see `reading/inputs.py` for the formats.
+    """Train on files, folders or globs; see `inputs.py` for the formats.
 
     `field` names the text in JSON lines and Parquet. `errors="replace"` reads U+FFFD where a file
     is not UTF-8. `max_memory`, in bytes, is how much training may take beyond the program itself.

@@ -14,16 +14,15 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from trafo.errors import FormatError, InputError
+from trafo.tokenizer import encode_corpus as corpus_module
+from trafo.tokenizer.encode_corpus import encode_files
 from trafo.tokenizer.formats.gpt2 import to_printable
 from trafo.tokenizer.formats.huggingface import read_huggingface
 from trafo.tokenizer.formats.load import load_any
 from trafo.tokenizer.formats.pre_tokenizer import write_pre_tokenizer
 from trafo.tokenizer.patterns import normalize_nfc
-from trafo.tokenizer.token_files import encode_files as corpus_module
-from trafo.tokenizer.token_files.encode_files import encode_files
 from trafo.tokenizer.tokenizer import Tokenizer
-from trafo.tokenizer.words.cutter import Cutter
-from trafo.tokenizer.words.specials import SpecialFinder
+from trafo.tokenizer.words import Cutter, SpecialFinder
 
 tokenizers = pytest.importorskip("tokenizers")
 

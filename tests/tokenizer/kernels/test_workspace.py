@@ -20,8 +20,8 @@ from trafo.tokenizer.kernels.workspace import Workspace, unpacker
 TEXT = "low lower newest Größe 猫 can't 12345 low lower"
 PROGRAM = f"""
 import numpy as np, pathlib, trafo
-from trafo.tokenizer.encoding.encoder import Encoder, Merges
-from trafo.tokenizer.words.specials import NO_SPECIALS
+from trafo.tokenizer.encoding import Encoder, Merges
+from trafo.tokenizer.words import NO_SPECIALS
 print(pathlib.Path(trafo.__file__).parent)
 merges = Merges.from_ids({{i: i for i in range(256)}}, [(108, 111, 256), (256, 119, 257)])
 encoder = Encoder("gpt2", merges, [])

@@ -82,7 +82,7 @@ def numbers_in(texts: Iterable[str]) -> Iterator[str]:
 
 def _decode_file(tokenizer: Tokenizer, path: str) -> Iterator[str]:
     """The text of a token file, some ids at a time."""
-    from trafo.tokenizer.token_files.token_file import TokenFile
+    from trafo.tokenizer.token_file import TokenFile
 
     ids = TokenFile.open(path, tokenizer.hash).ids
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")

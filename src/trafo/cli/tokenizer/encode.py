@@ -27,7 +27,7 @@ from trafo.runtime.remote import RemotePath, parse_path
 from trafo.runtime.sizes import format_duration, format_size
 
 if TYPE_CHECKING:
-    from trafo.tokenizer.token_files.encode_files import EncodeElsewhere
+    from trafo.tokenizer.encode_corpus import EncodeElsewhere
     from trafo.tokenizer.tokenizer import Tokenizer
 
 _IDS_PER_WRITE = 4096
@@ -98,7 +98,7 @@ def _refuse_other_files(out: str) -> None:
 
 
 def _write_token_file(tokenizer: Tokenizer, options: Options, out: str) -> None:
-    from trafo.tokenizer.token_files.encode_files import encode_files
+    from trafo.tokenizer.encode_corpus import encode_files
 
     before = _time_of_change(out)
     start = perf_counter()

@@ -8,8 +8,8 @@ from rich.text import Text
 from trafo.cli.tokenizer.report_tables import clipped
 from trafo.runtime.console import dim, plain_table
 from trafo.runtime.sizes import format_duration, format_rate, format_size
+from trafo.tokenizer.inputs import Inputs
 from trafo.tokenizer.kernels.arrays import NUM_BYTES
-from trafo.tokenizer.reading.inputs import Inputs
 from trafo.tokenizer.report.readable import readable
 from trafo.tokenizer.tokenizer import Tokenizer
 from trafo.tokenizer.train import Training

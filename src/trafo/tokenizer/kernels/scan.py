@@ -7,7 +7,8 @@ any. A word begins where the one before ended.
 import numpy as np
 
 from trafo.runtime.kernels import kernel, subkernel
-from trafo.tokenizer.kernels.arrays import Bytes, Ends, Specials
+from trafo.tokenizer.kernels.arrays import Bytes, Ends, Int64s, Specials
+from trafo.tokenizer.kernels.bits import range_mask, trailing_zeros
 from trafo.tokenizer.kernels.scan_gpt2 import ROOM, scan_gpt2
 from trafo.tokenizer.kernels.scan_others import scan_others
 
@@ -71,3 +72,98 @@ def scan_words_gpt2(
             count, start = scan_gpt2(data, classes, start, words_stop, ends, count)
         count, start, next_special = _take_special(specials, next_special, start, ends, count)
     return count, start, next_special
+
+
+_WIDTH = 64
+
+
+@subkernel
+def _start(ends: Int64s, token: int) -> int:
+    return ends[token - 1] if token > 0 else 0
+
+
+@subkernel
+def _first_with(text: Bytes, ends: Int64s, depth: int, least: int, first: int, last: int) -> int:
+    """The first token of first..last-1 whose byte at `depth` is `least` or more; else `last`."""
+    while first < last:
+        middle = (first + last) // 2
+        if text[_start(ends, middle) + depth] < least:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
+@subkernel
+def _match(data: Bytes, index: int, stop: int, text: Bytes, ends: Int64s) -> int:
+    """The longest token at index, of tokens in the order of their bytes; -1 if none.
+
+    Byte by byte, the tokens that begin like the text become fewer; they stand side by side.
+    """
+    longest = -1
+    first, last, depth = 0, ends.size, 0
+    while first < last:
+        if _start(ends, first) + depth == ends[first]:  # it ends here; it is the shortest of them
+            longest = first
+            first += 1
+            continue
+        if index + depth >= stop:
+            break
+        byte = np.int64(data[index + depth])
+        first = _first_with(text, ends, depth, byte, first, last)
+        last = _first_with(text, ends, depth, byte + 1, first, last)
+        depth += 1
+    return longest
+
+
+@subkernel
+def _candidates(data: Bytes, index: int, stop: int, first_bytes: Bytes) -> np.uint64:
+    """Bit i is set where data[index + i] is the first byte of a token, for up to 64 bytes."""
+    mask = np.uint64(0)
+    if index + _WIDTH <= data.size:
+        for byte in first_bytes:
+            mask |= range_mask(data, index, byte, byte)
+        if stop - index < _WIDTH:
+            mask &= (np.uint64(1) << np.uint64(stop - index)) - np.uint64(1)
+        return mask
+    for i in range(stop - index):
+        for byte in first_bytes:
+            if data[index + i] == byte:
+                mask |= np.uint64(1) << np.uint64(i)
+    return mask
+
+
+@kernel
+def find_specials(
+    data: Bytes,
+    start: int,
+    stop: int,
+    first_bytes: Bytes,
+    text: Bytes,
+    ends: Int64s,
+    order: Int64s,
+    found: Specials,
+    count: int,
+) -> tuple[int, int]:
+    """Write the tokens found to found[count:]; returns their number and how far the search got."""
+    position = start
+    while position < stop:
+        mask = _candidates(data, position, min(stop, position + _WIDTH), first_bytes)
+        next_position = position + _WIDTH
+        while mask:
+            index = position + trailing_zeros(mask)
+            mask &= mask - np.uint64(1)
+            token = _match(data, index, stop, text, ends)
+            if token < 0:
+                continue
+            if count == found.shape[0]:
+                return count, index
+            length = ends[token] - _start(ends, token)
+            found[count, 0] = index
+            found[count, 1] = index + length
+            found[count, 2] = order[token]
+            count += 1
+            next_position = index + length
+            break
+        position = next_position
+    return count, stop

@@ -15,11 +15,11 @@ from trafo.errors import InputError
 from trafo.runtime.machine import available_cores
 from trafo.runtime.progress import progress
 from trafo.runtime.threads import map_in_order
+from trafo.tokenizer.chunks import Chunk, Chunker
+from trafo.tokenizer.files import Errors
 from trafo.tokenizer.formats.spec import TokenizerSpec
+from trafo.tokenizer.inputs import Inputs, Paths, open_inputs
 from trafo.tokenizer.kernels.arrays import Ids
-from trafo.tokenizer.reading.chunks import Chunk, Chunker
-from trafo.tokenizer.reading.inputs import Inputs, Paths, open_inputs
-from trafo.tokenizer.reading.records import Errors
 from trafo.tokenizer.report.facts import Report, Share, Token, Totals
 from trafo.tokenizer.report.oddities import is_boilerplate, is_mojibake
 from trafo.tokenizer.report.scripts import KINDS, SPACES, SPECIAL, Kinds, kinds_of_bytes

@@ -17,7 +17,7 @@ from itertools import accumulate, product
 
 import numpy as np
 
-from trafo.tokenizer.encoding.encoder import Merges
+from trafo.tokenizer.encoding import Merges
 from trafo.tokenizer.formats.spec import TokenizerSpec
 from trafo.tokenizer.kernels.bpe import NO_ID
 from trafo.tokenizer.patterns import compile_pattern, split_words

@@ -1,1 +1,0 @@
-"""Words -> token ids."""

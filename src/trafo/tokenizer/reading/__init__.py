@@ -1,1 +1,0 @@
-"""Files of any kind -> chunks of text that can be worked on apart."""

@@ -1,1 +1,0 @@
-"""Files -> a token file: the ids of a corpus on disk, memory-mapped."""

@@ -1,1 +1,0 @@
-"""Text -> words: special tokens first, then the split pattern."""
