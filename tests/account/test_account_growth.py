@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from trafo.account.growth import (
+from trafo.account.complexity import (
     Growth,
     attend_to_all,
     convolve,
-    fit,
+    fit_power_law,
     measure_growth,
     recur,
 )
@@ -17,7 +17,7 @@ from trafo.errors import ConfigError
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.0, 3.0])
 def test_an_exact_power_law_is_found(power):
     lengths = [16, 64, 128, 1024]
-    found, factor = fit(lengths, [7.0 * n**power for n in lengths])
+    found, factor = fit_power_law(lengths, [7.0 * n**power for n in lengths])
     assert found == pytest.approx(power)
     assert factor == pytest.approx(7.0)
 

@@ -13,8 +13,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from trafo.account import Workload, account
 from trafo.account.measurement import EXAMPLES, measure
-from trafo.account.memory import largest_batch, memory
-from trafo.account.optimizer import newton_schulz_flops, update
+from trafo.account.memory import (
+    find_largest_batch,
+    newton_schulz_flops,
+    predict_memory,
+    predict_update,
+)
 from trafo.fast import accelerate, head_loss
 from trafo.models import GPT2_PRESETS, TransformerLMConfig, build_model
 from trafo.optim import SGD, AdamW
@@ -93,14 +97,14 @@ def test_the_peak_of_forward_and_backward_is_that_of_all_live_tensors(wide):
         head_loss(model, model.hidden_states(ids), ids).backward()
     result = account(config, Workload(seq=256, batch_size=4))
     # With an optimizer that keeps nothing, the parameters are all there is besides.
-    predicted = memory(result, "sgd").peak - 4 * result.parameters
+    predicted = predict_memory(result, "sgd").peak - 4 * result.parameters
     assert predicted == pytest.approx(live.peak, rel=0.1)
 
 
 def test_adamw_keeps_two_numbers_and_sgd_none_for_each_parameter(config):
     result = account(config, Workload(seq=40))
-    assert update("adamw", result).state_numbers == 2 * result.parameters
-    assert update("sgd", result).state_numbers == 0
+    assert predict_update("adamw", result).state_numbers == 2 * result.parameters
+    assert predict_update("sgd", result).state_numbers == 0
 
 
 class Arithmetic(TorchDispatchMode):
@@ -136,7 +140,7 @@ def test_an_updates_flops_are_those_of_the_optimizers_operations(name, kind):
         optimizer.step()
     # p + c g is two operations in one.
     fused = sum(p.numel() for p in model.parameters()) if name == "sgd" else 0
-    assert update(name, account(SMALL, Workload(seq=8))).flops == arithmetic.flops + fused
+    assert predict_update(name, account(SMALL, Workload(seq=8))).flops == arithmetic.flops + fused
 
 
 def test_adamws_state_is_what_the_optimizer_holds():
@@ -146,7 +150,7 @@ def test_adamws_state_is_what_the_optimizer_holds():
     optimizer.step()
     tensors = [x for state in optimizer.state.values() for x in state.values()]
     held = sum(x.numel() for x in tensors if isinstance(x, Tensor))
-    assert update("adamw", account(SMALL, Workload(seq=8))).state_numbers == held
+    assert predict_update("adamw", account(SMALL, Workload(seq=8))).state_numbers == held
 
 
 def test_muon_keeps_one_number_for_hidden_matrices_and_two_for_the_rest():
@@ -155,7 +159,7 @@ def test_muon_keeps_one_number_for_hidden_matrices_and_two_for_the_rest():
     named = dict(model.named_parameters())
     inner = sum(p.numel() for n, p in named.items() if p.ndim == 2 and n.startswith("layers."))
     outer = sum(p.numel() for p in named.values()) - inner
-    assert update("muon", result).state_numbers == inner + 2 * outer
+    assert predict_update("muon", result).state_numbers == inner + 2 * outer
 
 
 @pytest.mark.parametrize("shape", [(24, 40), (40, 24), (8, 8)])
@@ -167,7 +171,7 @@ def test_muons_products_equal_torchs_count(shape):
 
 def test_the_static_parts_of_a_training_step():
     result = account(GPT2_PRESETS["gpt2-xl"], Workload(seq=1024))
-    parts = memory(result)
+    parts = predict_memory(result)
     assert parts.parameters == parts.gradients == 4 * result.parameters
     assert parts.optimizer_state == 8 * result.parameters
     assert parts.peak <= 16 * result.parameters + parts.activations + 2 * 50_257 * 1600 * 4
@@ -175,7 +179,7 @@ def test_the_static_parts_of_a_training_step():
 
 def test_accumulating_gradients_takes_more_than_making_them():
     result = account(SMALL, Workload(seq=48, batch_size=8))
-    assert memory(result, accumulating=True).peak > memory(result).peak
+    assert predict_memory(result, accumulating=True).peak > predict_memory(result).peak
 
 
 def test_the_cache_is_what_the_models_cache_holds(config):
@@ -204,19 +208,19 @@ def cache_tensors(cache: Any) -> list[Tensor]:
 def test_the_largest_batch_fits_and_one_more_does_not(phase):
     work = Workload(seq=48, phase=phase)
     available = 30_000_000
-    most = largest_batch(SMALL, work, available)
+    most = find_largest_batch(SMALL, work, available)
     assert most > 1
     peaks = [
-        memory(account(SMALL, dataclasses.replace(work, batch_size=batch))).peak
+        predict_memory(account(SMALL, dataclasses.replace(work, batch_size=batch))).peak
         for batch in (most, most + 1)
     ]
     assert peaks[0] <= available < peaks[1]
-    assert largest_batch(SMALL, work, 1000) == 0
+    assert find_largest_batch(SMALL, work, 1000) == 0
 
 
 def test_in_half_precision_all_but_the_sums_is_halved():
-    full = memory(account(SMALL, Workload(seq=48, batch_size=8)))
-    half = memory(account(SMALL, Workload(seq=48, batch_size=8, dtype="bfloat16")))
+    full = predict_memory(account(SMALL, Workload(seq=48, batch_size=8)))
+    half = predict_memory(account(SMALL, Workload(seq=48, batch_size=8, dtype="bfloat16")))
     assert half.parameters * 2 == full.parameters
     assert full.activations / 2 <= half.activations < full.activations * 0.6
 

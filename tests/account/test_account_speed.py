@@ -2,8 +2,8 @@
 
 import pytest
 
-from trafo.account import Workload, account, speed
-from trafo.account.optimizer import ADAMW_FLOPS, update
+from trafo.account import Workload, account, predict_speed
+from trafo.account.memory import ADAMW_FLOPS, predict_update
 from trafo.errors import ConfigError
 from trafo.models import TransformerLMConfig
 
@@ -14,8 +14,10 @@ XL = TransformerLMConfig(
 
 def test_days_for_four_hundred_thousand_steps_on_one_a100():
     result = account(XL, Workload(seq=1024, batch_size=1024))
-    own = update("adamw", result).flops
-    answer = speed(result, peak_flops=19.5e12, utilisation=0.5, steps=400_000, update_flops=own)
+    own = predict_update("adamw", result).flops
+    answer = predict_speed(
+        result, peak_flops=19.5e12, utilisation=0.5, steps=400_000, update_flops=own
+    )
     # One forward pass and twice as much backward, for each of 1,024 rows, and AdamW's FLOPs.
     d, layers, seq = 1600, 48, 1024
     row = 2 * seq * d * (layers * (4 * d + 2 * seq + 3 * 6400) + 50_257)
@@ -28,9 +30,9 @@ def test_days_for_four_hundred_thousand_steps_on_one_a100():
 def test_micro_batches_add_up_to_one_step():
     whole = account(XL, Workload(seq=64, batch_size=8))
     part = account(XL, Workload(seq=64, batch_size=2))
-    assert speed(part, peak_flops=1e12, accumulation_steps=4, update_flops=7) == speed(
-        whole, peak_flops=1e12, update_flops=7
-    )
+    assert predict_speed(
+        part, peak_flops=1e12, accumulation_steps=4, update_flops=7
+    ) == predict_speed(whole, peak_flops=1e12, update_flops=7)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +46,7 @@ def test_micro_batches_add_up_to_one_step():
 )
 def test_nonsense_is_refused(settings, what):
     with pytest.raises(ConfigError, match=what):
-        speed(account(XL, Workload(seq=8)), **settings)
+        predict_speed(account(XL, Workload(seq=8)), **settings)
 
 
 @pytest.mark.parametrize("field", ["seq", "source_seq", "batch_size"])

@@ -1,28 +1,32 @@
 """Accounting: parameters, FLOPs, memory and time of a model, predicted and measured.
 
     result = account(GPT2_PRESETS["gpt2-xl"], Workload(seq=1024, batch_size=8))
-    result.parameters, result.forward_flops, memory(result, "adamw").peak
+    result.parameters, result.forward_flops, predict_memory(result, "adamw").peak
 
-Read in this order: parts (what is counted), workload (what is run), dry_run (how it is counted),
-account, optimizer, memory; then measurement, which compares predictions with a real step.
+Read in this order: workload (what is run), dry_run (how it is counted), account, memory; then
+measurement, which compares predictions with a real step, and complexity.
 """
 
-from trafo.account.account import Account, Speed, account, speed
-from trafo.account.formula import training_flops
-from trafo.account.memory import Memory, largest_batch, memory
-from trafo.account.optimizer import Update, update
+from trafo.account.account import Account, Speed, account, predict_speed, training_flops
+from trafo.account.memory import (
+    MemoryUse,
+    Update,
+    find_largest_batch,
+    predict_memory,
+    predict_update,
+)
 from trafo.account.workload import Workload
 
 __all__ = [
     "Account",
-    "Memory",
+    "MemoryUse",
     "Speed",
     "Update",
     "Workload",
     "account",
-    "largest_batch",
-    "memory",
-    "speed",
+    "find_largest_batch",
+    "predict_memory",
+    "predict_speed",
+    "predict_update",
     "training_flops",
-    "update",
 ]

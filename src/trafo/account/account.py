@@ -15,15 +15,36 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import Module
 
-from trafo.account.dry_run import Recorder, dry_run, lists_of_layers
-from trafo.account.parts import MatrixProduct, Part, Place, place_of
+from trafo.account.dry_run import (
+    MatrixProduct,
+    PartKey,
+    Recorder,
+    dry_run,
+    find_part,
+    lists_of_layers,
+)
 from trafo.account.workload import Workload
-from trafo.errors import require
+from trafo.errors import ConfigError, require
 from trafo.fast import accelerate
-from trafo.models import ModelConfig, build_model
+from trafo.models import GPT2Config, ModelConfig, TransformerLMConfig, build_model
+from trafo.nn import Linear
 
 # Enough to fill the blocks in which a training step computes activations and logits.
 _ENOUGH_TOKENS = 8192
+
+
+@dataclass(frozen=True)
+class Part:
+    """A row of the table: the cost of a part in all layers of its block together."""
+
+    block: str
+    name: str
+    layers: int
+    parameters: int
+    forward_flops: int
+    backward_flops: int
+    products: tuple[MatrixProduct, ...]
+    """of one layer"""
 
 
 @dataclass(frozen=True)
@@ -49,19 +70,19 @@ class Account:
     def parameters(self) -> int:
         """Number of parameters; tied weights count once."""
         named = self.model.named_parameters()
-        return sum(self.layers[place_of(name).block] * p.numel() for name, p in named)
+        return sum(self.layers[find_part(name).block] * p.numel() for name, p in named)
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         """The rows of the table, in the order in which they run."""
-        parameters: Counter[Place] = Counter()
+        parameters: Counter[PartKey] = Counter()
         for name, parameter in self.model.named_parameters():
-            parameters[place_of(name)] += parameter.numel()
+            parameters[find_part(name)] += parameter.numel()
         forward = self._forward_pass()
-        products: dict[Place, list[MatrixProduct]] = defaultdict(list)
+        products: dict[PartKey, list[MatrixProduct]] = defaultdict(list)
         for (place, product), times in forward.products.items():
             products[place].append(replace(product, times=times))
-        places = _by_block(dict.fromkeys([*forward.places.values(), *parameters]))
+        places = _by_block(dict.fromkeys([*forward.parts.values(), *parameters]))
         return tuple(
             Part(
                 *place,
@@ -90,7 +111,7 @@ class Account:
         return self.forward_flops + self.backward_flops
 
     @property
-    def kept(self) -> Counter[Place]:
+    def kept(self) -> Counter[PartKey]:
         """Bytes kept after the forward pass: activations, or the KV cache (or recurrent state)."""
         kept = self.timeline().kept
         return Counter({place: self.layers[place.block] * kept[place] for place in kept})
@@ -154,7 +175,7 @@ def _build(config: ModelConfig, work: Workload) -> Module:
     return build_model(replace(config, **numbers), "meta", getattr(torch, work.dtype))
 
 
-def _by_block(places: dict[Place, None]) -> list[Place]:
+def _by_block(places: dict[PartKey, None]) -> list[PartKey]:
     """In order of running, the parts of a list of layers together, and the head last."""
     first = {block: i for i, block in reversed([(i, p.block) for i, p in enumerate(places)])}
     order = {place: first[place.block] if place.block else i for i, place in enumerate(places)}
@@ -175,7 +196,7 @@ class Speed:
     total_seconds: float
 
 
-def speed(
+def predict_speed(
     result: Account,
     *,
     peak_flops: float,
@@ -196,3 +217,36 @@ def speed(
     seconds = flops / (peak_flops * utilisation)
     tokens = accumulation_steps * result.tokens
     return Speed(seconds, tokens / seconds, steps * seconds)
+
+
+def training_flops(config: TransformerLMConfig | GPT2Config, seq: int, batch_size: int = 1) -> int:
+    """Compute the FLOPs of a training step by a formula; `account(...).flops` derives the same.
+
+    Per token, a weight takes 2 FLOPs; each head takes 4 d_head for each query and key; and the
+    backward pass twice as much as the forward pass.
+    """
+    layer = _weights_of_layer(replace(config, num_layers=1, vocab_size=1))
+    weights = config.num_layers * layer + config.d_model * config.vocab_size
+    # With dropout attention computes all weights, also those outside of a window.
+    pairs = _pairs(seq, None if config.dropout else getattr(config, "window", None))
+    attention = config.num_layers * 4 * pairs * config.num_heads * config.d_head
+    return 3 * batch_size * (2 * seq * weights + attention)
+
+
+@lru_cache(maxsize=64)
+def _weights_of_layer(config: TransformerLMConfig | GPT2Config) -> int:
+    try:
+        model: Any = build_model(config, "meta")
+    except (RuntimeError, OverflowError, TypeError, MemoryError):  # beyond what torch can count
+        raise ConfigError(
+            "the model has more weights than can be counted", hint="make it smaller"
+        ) from None
+    return sum(m.weight.numel() for m in model.layers.modules() if isinstance(m, Linear))
+
+
+def _pairs(seq: int, window: int | None) -> int:
+    """Pairs of query and key, masked ones included: a window is computed in blocks of its size."""
+    if window is None or window >= seq:
+        return seq * seq
+    blocks = -(-seq // window)
+    return blocks * window * 2 * window

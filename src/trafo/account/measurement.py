@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from trafo.account.account import account
-from trafo.account.memory import memory
+from trafo.account.memory import predict_memory
 from trafo.account.workload import Workload, train_step
 from trafo.errors import TrafoError, require
 from trafo.fast import accelerate
@@ -81,7 +81,7 @@ class Measurement:
 def measure(config: ModelConfig, work: Workload, optimizer: OptimizerName = "adamw") -> Measurement:
     """Predict, then run a step in a new process."""
     require(work.is_training, f"cannot measure {work.phase}", "measure a training step")
-    predicted = memory(account(config, work), optimizer).peak
+    predicted = predict_memory(account(config, work), optimizer).peak
     done = subprocess.run(
         [sys.executable, "-m", __name__],
         input=json.dumps([model_name(config), asdict(config), asdict(work), optimizer]),

@@ -3,6 +3,17 @@
 During the forward pass activations accumulate; the backward pass frees them again, last
 layer first, and allocates gradients. The peak is at the loss, somewhere in the backward
 pass, or at the optimizer's update, when all gradients are present.
+
+An optimizer keeps a state and does FLOPs of its own. AdamW does, for each number (what depends on t
+alone is computed once for all of them):
+
+    m <- b1 m + (1 - b1) g                                  3 FLOPs
+    v <- b2 v + (1 - b2) g g                                4
+    p <- (1 - rate decay) p                                 1
+    p <- p - rate_t m / (sqrt(v) / correction_t + eps)      6
+
+Muon orthogonalises the momentum of each hidden matrix by five Newton-Schulz steps,
+X <- a X + (b A + c A A) X with A = X X^T, and leaves everything else to AdamW.
 """
 
 from __future__ import annotations
@@ -12,16 +23,24 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from torch import Tensor
+from torch.optim import Optimizer
+
 from trafo.account.account import Account, account
-from trafo.account.optimizer import update
-from trafo.account.parts import place_of
+from trafo.account.dry_run import find_part
 from trafo.account.workload import Workload
 from trafo.models import ModelConfig
-from trafo.optim.config import OptimizerName
+from trafo.optim import SGD, Muon
+from trafo.optim.adamw import BLOCK_NUMBERS
+from trafo.optim.config import OptimizerConfig, OptimizerName, build_optimizers
+
+ADAMW_FLOPS = 3 + 4 + 1 + 6
+SGD_FLOPS = 2
+_NEWTON_SCHULZ_STEPS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
+class MemoryUse:
     """Bytes, by what they are for. The peak is less than the sum: not all of it lives at once."""
 
     parameters: int
@@ -34,9 +53,9 @@ class Memory:
     """the part, or the update, during which the peak is reached"""
 
 
-def memory(
+def predict_memory(
     result: Account, optimizer: OptimizerName = "adamw", *, accumulating: bool = False
-) -> Memory:
+) -> MemoryUse:
     """Peak memory and its parts; `accumulating` keeps the gradients of earlier micro-batches."""
     kept, number_bytes = result.kept.total(), result.work.number_bytes
     parameters = result.parameters * number_bytes
@@ -44,12 +63,12 @@ def memory(
         moments = result.timeline().most_bytes
         most, at = max((live_bytes, place.name) for (place, _), live_bytes in moments.items())
         peak = parameters + kept + most
-        return Memory(parameters=parameters, cache=kept, peak=peak, peak_at=at)
-    step = update(optimizer, result)
+        return MemoryUse(parameters=parameters, cache=kept, peak=peak, peak_at=at)
+    step = predict_update(optimizer, result)
     at_update = parameters + step.workspace_numbers * number_bytes  # gradients, and more
     most, at = max([*_moments(result, accumulating), (at_update, "update")])
     state = step.state_numbers * number_bytes
-    return Memory(
+    return MemoryUse(
         parameters=parameters,
         gradients=parameters,
         optimizer_state=state,
@@ -71,7 +90,7 @@ def _moments(result: Account, accumulating: bool) -> Iterator[tuple[int, str]]:
     for place, num_bytes in step.kept.items():
         kept[place.block] += num_bytes
     for name, parameter in result.model.named_parameters():
-        gradients[place_of(name).block] += parameter.nbytes
+        gradients[find_part(name).block] += parameter.nbytes
     standing = 0
     if accumulating:
         standing = sum(result.layers[name] * size for name, size in gradients.items())
@@ -90,7 +109,7 @@ def _moments(result: Account, accumulating: bool) -> Iterator[tuple[int, str]]:
         yield standing + live + others, moment.name
 
 
-def largest_batch(
+def find_largest_batch(
     config: ModelConfig,
     work: Workload,
     available_bytes: int,
@@ -102,7 +121,54 @@ def largest_batch(
 
     def peak(batch_size: int) -> int:
         result = account(config, replace(work, batch_size=batch_size))
-        return memory(result, optimizer, accumulating=accumulating).peak
+        return predict_memory(result, optimizer, accumulating=accumulating).peak
 
     # A sequence takes at least a byte.
     return bisect_right(range(1, available_bytes + 1), available_bytes, key=peak)
+
+
+@dataclass(frozen=True)
+class Update:
+    """One step of an optimizer over all parameters."""
+
+    state_numbers: int
+    flops: int
+    workspace_numbers: int
+    """temporary numbers, for the parameter that needs most"""
+
+
+def predict_update(name: OptimizerName, result: Account) -> Update:
+    """The cost of updating all parameters of a model."""
+    layers = {p: result.layers[find_part(n).block] for n, p in result.model.named_parameters()}
+    costs = [
+        (layers[parameter], _cost(optimizer, parameter))
+        for optimizer in build_optimizers(result.model, OptimizerConfig(name=name))
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    ]
+    return Update(
+        state_numbers=sum(number * cost.state_numbers for number, cost in costs),
+        flops=sum(number * cost.flops for number, cost in costs),
+        workspace_numbers=max(cost.workspace_numbers for _, cost in costs),
+    )
+
+
+def _cost(optimizer: Optimizer, parameter: Tensor) -> Update:
+    numbers = parameter.numel()
+    if isinstance(optimizer, SGD):  # p <- p - rate g: nothing to keep
+        return Update(0, SGD_FLOPS * numbers, 0)
+    if isinstance(optimizer, Muon):
+        # Momentum 2, its look-ahead 2, norm 3, decay 1, update 2; and in each step 2 for the sum
+        # with a X, and 3 for b A + c A A on the small square.
+        square = min(parameter.shape) ** 2
+        simple = 10 * numbers + _NEWTON_SCHULZ_STEPS * (2 * numbers + 3 * square)
+        flops = simple + newton_schulz_flops(*parameter.shape)
+        return Update(numbers, flops, 5 * numbers + square)
+    # Two moments; sqrt(v) + eps passes by, a block at a time.
+    return Update(2 * numbers, ADAMW_FLOPS * numbers, min(numbers, BLOCK_NUMBERS))
+
+
+def newton_schulz_flops(rows: int, columns: int) -> int:
+    """Of X X^T, A A and (...) X, on the wide form of the matrix, so that A is small."""
+    small, large = sorted((rows, columns))
+    return _NEWTON_SCHULZ_STEPS * 2 * (small * large * small + small**3 + small * small * large)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trafo.account import Workload, account, memory
-from trafo.account.formula import training_flops
+from trafo.account import Workload, account, predict_memory, training_flops
 from trafo.errors import ConfigError, require
 from trafo.runtime.machine import machine_memory
 from trafo.runtime.sizes import format_size
@@ -39,7 +38,7 @@ def most_bytes(config: TrainConfig) -> int:
 def needed_bytes(config: TrainConfig) -> int:
     """Peak bytes of a training step, by our own accounting."""
     result = account(config.model_config, micro_batch(config))
-    return memory(result, config.optimizer.name, accumulating=config.accumulate > 1).peak
+    return predict_memory(result, config.optimizer.name, accumulating=config.accumulate > 1).peak
 
 
 def micro_batch(config: TrainConfig) -> Workload:

@@ -1,30 +1,36 @@
-"""`trafo account MODEL`: parameters, FLOPs, memory and time; and `trafo account complexity`."""
+"""`trafo account MODEL`: parameters, FLOPs, memory and time; and `trafo account complexity`.
+
+MODEL is a name; a YAML file: the model's fields with its `name` (transformer-lm unless it says
+otherwise), or the config of a training run; or what holds a model, such as a run or a GGUF file.
+Its fields are flags, by the same machinery as those of `trafo train`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
-from trafo.cli.account.models import parse_with_model
-from trafo.cli.arguments import OptionalFloat, OptionalInt, OptionalPath, OptionalString
+from trafo.cli.arguments import OptionalFloat, OptionalInt, OptionalPath, OptionalString, only
 from trafo.config import parse_flags
-from trafo.errors import require
+from trafo.errors import ConfigError, did_you_mean, require
+from trafo.models import CONFIGS, PRESETS, ModelConfig
 from trafo.runtime.console import plain_table, say, show, show_json
 from trafo.runtime.progress import progress
 from trafo.runtime.sizes import format_duration, format_size
 
 if TYPE_CHECKING:
     from trafo.account import Workload
-    from trafo.models import ModelConfig
 
 _FOOTNOTE = """
 measured: physical memory above what the process held before, freed memory returned at once
 (MALLOC_MMAP_THRESHOLD_=65536); by default, the C library keeps some of it for later"""
+_DEFAULT_MODEL = "transformer-lm"
 
-Asked = tuple[str | None, "ModelConfig", "Options"]
+ModelOptions = tuple[str | None, ModelConfig, "Options"]
 Lengths = Annotated[tuple[int, ...], arg(metavar="INT ...")]
 
 
@@ -87,56 +93,91 @@ class ComplexityOptions:
     """plot the times into this file, .png or .svg"""
 
 
-def parse(arguments: list[str], prog: str) -> Asked | ComplexityOptions:
-    """MODEL decides which flags exist; the name in the result is None if it was not given."""
+def parse(arguments: list[str], prog: str) -> ModelOptions | ComplexityOptions:
+    """Parse MODEL, which decides which flags exist; its name is None if it was not given."""
     name = arguments[0] if arguments and not arguments[0].startswith("-") else None
     require(name != "", "MODEL is empty", "give a name or a path")
     flags = arguments if name is None else arguments[1:]
     if name == "complexity":
         return parse_flags(ComplexityOptions, flags, prog=f"{prog} {name}")
-    config, ask = parse_with_model(Options, name or "gpt2", flags, prog)
-    return name, config, ask
+    return name, *_parse_model_flags(name or "gpt2", flags, prog)
 
 
-def run(options: Asked | ComplexityOptions) -> None:
+def _parse_model_flags(name: str, flags: list[str], prog: str) -> tuple[ModelConfig, Options]:
+    """Parse the flags of a model beside those of `Options`."""
+    from trafo.config.yaml_file import draft
+
+    values = _read_fields(Path(name)) if name.endswith((".yaml", ".yml")) else {"name": name}
+    base = _find_model(str(values.pop("name", _DEFAULT_MODEL)))
+    kind = type(base)
+    both: type = make_dataclass(
+        "Options",
+        (),
+        bases=(Options, kind),
+        namespace={"__doc__": Options.__doc__},
+        frozen=True,
+        kw_only=True,
+    )
+    default: Any = draft(both, asdict(base) | values, name)
+    options: Any = parse_flags(both, flags, default=default, prog=f"{prog} {name}")
+    return only(kind, options), options
+
+
+def _find_model(name: str) -> ModelConfig:
+    if name in PRESETS:
+        return PRESETS[name]
+    if name in CONFIGS:
+        return CONFIGS[name]()
+    if Path(name).exists():
+        from trafo.checkpoint.bundle import load_config
+
+        return load_config(name)
+    known = dict.fromkeys([*PRESETS, *CONFIGS])
+    hint = did_you_mean(name, known, f"choose one of {', '.join(known)}, a YAML file or a run")
+    raise ConfigError(f"unknown model {name!r}", hint=hint)
+
+
+def _read_fields(path: Path) -> dict[str, Any]:
+    """Read the fields in the file; of a run's config, those of its model."""
+    from trafo.config.yaml_file import read_yaml
+
+    values = read_yaml(path)
+    name = str(values.get("architecture", _DEFAULT_MODEL))
+    branch = "model" if name == _DEFAULT_MODEL else name.replace("-", "_")
+    inner = values.get(branch, {})
+    is_run = "architecture" in values or branch in values
+    return {"name": name, **inner} if is_run and isinstance(inner, Mapping) else dict(values)
+
+
+def run(options: ModelOptions | ComplexityOptions) -> None:
     """Print one of the three: complexity, measurement, account."""
     if isinstance(options, ComplexityOptions):
         _check_picture(options.picture)
         return _run_complexity(options)
+    from trafo.account import Workload
+
     name, config, ask = options
     _check_picture(ask.picture)
-    work = _workload(config, ask)
-    if not ask.measure:
-        return _run_account(name or "gpt2", config, work, ask)
-    return _run_measure(None if name is None else {name: (config, work)}, ask)
-
-
-def _run_measure(given: dict[str, tuple[ModelConfig, Workload]] | None, ask: Options) -> None:
-    """Predict and measure the given model, or five different ones."""
-    from trafo.account.measurement import EXAMPLES, measure
-
-    examples, found = given or EXAMPLES, {}
-    with progress("measuring training steps", total=len(examples), unit="steps") as bar:
-        for name, (config, work) in examples.items():
-            found[name] = measure(config, work, ask.optimizer)
-            bar.advance(1)
-    if ask.json:
-        return show_json([{"name": n, **asdict(m), "error": m.error} for n, m in found.items()])
-    table = plain_table("lrrr", ["training step", "predicted", "measured", "error"])
-    for name, each in found.items():
-        sizes = format_size(each.predicted), format_size(each.measured)
-        table.add_row(name, *sizes, f"{100 * each.error:+.1f} %")
-    return show(table, _FOOTNOTE)
+    work = Workload(
+        seq=getattr(config, "context_length", 64) if ask.length is None else ask.length,
+        source_seq=ask.source_length,
+        batch_size=ask.batch_size,
+        phase=ask.phase,
+        dtype=ask.dtype,
+    )
+    if ask.measure:
+        return _run_measure(None if name is None else {name: (config, work)}, ask)
+    return _run_account(name or "gpt2", config, work, ask)
 
 
 def _run_account(name: str, config: ModelConfig, work: Workload, ask: Options) -> None:
-    from trafo.cli.account.answers import answers, tables
+    from trafo.cli.account.report import collect_numbers, make_tables
 
-    numbers = answers(name, config, work, ask)
+    numbers = collect_numbers(name, config, work, ask)
     if ask.json:
         show_json(numbers)
     else:
-        show(*tables(numbers, work, ask))
+        show(*make_tables(numbers, work, ask))
     if ask.picture is not None:
         from trafo.cli.account.pictures import draw_shares
 
@@ -144,21 +185,41 @@ def _run_account(name: str, config: ModelConfig, work: Workload, ask: Options) -
         say(f"picture: {ask.picture}")
 
 
+def _run_measure(given: dict[str, tuple[ModelConfig, Workload]] | None, ask: Options) -> None:
+    """Predict and measure the given model, or five different ones."""
+    from trafo.account.measurement import EXAMPLES, measure
+
+    examples, records = given or EXAMPLES, []
+    with progress("measuring training steps", total=len(examples), unit="steps") as bar:
+        for name, (config, work) in examples.items():
+            found = measure(config, work, ask.optimizer)
+            records.append({"name": name, **asdict(found), "error": found.error})
+            bar.advance(1)
+    columns: Columns = {
+        "training step": lambda record: record["name"],
+        "predicted": lambda record: format_size(record["predicted"]),
+        "measured": lambda record: format_size(record["measured"]),
+        "error": lambda record: f"{100 * record['error']:+.1f} %",
+    }
+    _show_records(records, columns, _FOOTNOTE, as_json=ask.json)
+
+
 def _run_complexity(options: ComplexityOptions) -> None:
     """Time layers, and print how their time grows."""
-    from trafo.account.growth import measure_growth
+    from trafo.account.complexity import measure_growth
 
-    growths = measure_growth(options.lengths, d_model=options.d_model, window=options.window)
-    if options.json:
-        show_json([asdict(growth) | {"exponent": growth.exponent} for growth in growths])
-    else:
-        ends = [f"at {options.lengths[i]:,}" for i in (0, -1)]
-        table = plain_table("lrrrrr", ["layer", "theory", "expected", "measured", *ends])
-        for each in growths:
-            powers = f"n^{each.expected:.0f}", f"n^{each.exponent:.2f}"
-            times = (format_duration(each.seconds[i]) for i in (0, -1))
-            table.add_row(each.layer, each.theory, *powers, *times)
-        show(table)
+    lengths = options.lengths
+    growths = measure_growth(lengths, d_model=options.d_model, window=options.window)
+    columns: Columns = {
+        "layer": lambda record: record["layer"],
+        "theory": lambda record: record["theory"],
+        "expected": lambda record: f"n^{record['expected']:.0f}",
+        "measured": lambda record: f"n^{record['exponent']:.2f}",
+        f"at {lengths[0]:,}": lambda record: format_duration(record["seconds"][0]),
+        f"at {lengths[-1]:,}": lambda record: format_duration(record["seconds"][-1]),
+    }
+    records = [asdict(growth) | {"exponent": growth.exponent} for growth in growths]
+    _show_records(records, columns, as_json=options.json)
     if options.picture is not None:
         from trafo.cli.account.pictures import draw_growth
 
@@ -166,20 +227,24 @@ def _run_complexity(options: ComplexityOptions) -> None:
         say(f"picture: {options.picture}")
 
 
-def _workload(config: ModelConfig, ask: Options) -> Workload:
-    from trafo.account import Workload
+Record = dict[str, Any]
+Columns = dict[str, Callable[[Record], str]]
 
-    return Workload(
-        seq=getattr(config, "context_length", 64) if ask.length is None else ask.length,
-        source_seq=ask.source_length,
-        batch_size=ask.batch_size,
-        phase=ask.phase,
-        dtype=ask.dtype,
-    )
+
+def _show_records(
+    records: Sequence[Record], columns: Columns, *footnotes: str, as_json: bool
+) -> None:
+    """Print records as JSON, or as a table with a formatter for each column."""
+    if as_json:
+        return show_json(records)
+    table = plain_table("l" + "r" * (len(columns) - 1), list(columns))
+    for record in records:
+        table.add_row(*(cell(record) for cell in columns.values()))
+    return show(table, *footnotes)
 
 
 def _check_picture(path: Path | None) -> None:
-    """Before anything is computed."""
+    """Refuse a picture that cannot be drawn before anything is computed."""
     if path is None:
         return
     is_known = path.suffix in (".png", ".svg", ".pdf")

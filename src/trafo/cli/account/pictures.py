@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trafo.account import Workload, account
-from trafo.account.growth import Growth, fit
+from trafo.account.complexity import Growth, fit_power_law
 from trafo.models import GPT2_PRESETS, GPT2Config, ModelConfig, RecurrentConfig, TransformerLMConfig
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def draw_growth(growths: Sequence[Growth], path: Path) -> None:
     axis = figure.subplots()
     for growth in growths:
         lengths = growth.lengths[growth.fitted]
-        power, factor = fit(lengths, growth.seconds[growth.fitted])
+        power, factor = fit_power_law(lengths, growth.seconds[growth.fitted])
         line = [factor * n**power for n in lengths]
         label = f"{growth.layer}: {growth.theory}, measured n^{growth.exponent:.2f}"
         points = axis.plot(growth.lengths, growth.seconds, "o", markersize=5)[0]

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import Module
 
-from trafo.account.formula import training_flops
+from trafo.account import training_flops
 from trafo.data.prepare import Dataset, prepare
 from trafo.data.windows import WindowSampler, num_windows
 from trafo.errors import require

@@ -1,4 +1,4 @@
-"""What `trafo account` says about a model at a workload: numbers, and tables of them."""
+"""The report of `trafo account` on a model at a workload: numbers, and tables of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trafo.account import Workload, account, largest_batch, memory, speed, update
+from trafo.account import (
+    Workload,
+    account,
+    find_largest_batch,
+    predict_memory,
+    predict_speed,
+    predict_update,
+)
 from trafo.errors import require_at_least
 from trafo.models import ModelConfig, model_name
 from trafo.runtime.console import dim, percent, plain_table
@@ -25,8 +32,8 @@ if TYPE_CHECKING:
 Numbers = dict[str, Any]
 
 
-def answers(name: str, config: ModelConfig, work: Workload, ask: Options) -> Numbers:
-    """Plain numbers under plain names, for JSON and tables; what was not asked for is left out."""
+def collect_numbers(name: str, config: ModelConfig, work: Workload, ask: Options) -> Numbers:
+    """Collect what was asked for as plain numbers under plain names, for JSON and tables."""
     require_at_least(1, accumulate=ask.accumulate, steps=ask.steps)
     available = None if ask.memory is None else parse_size(ask.memory)
     require_at_least(1, memory=available)
@@ -39,7 +46,7 @@ def answers(name: str, config: ModelConfig, work: Workload, ask: Options) -> Num
         "workload": asdict(work),
         "parameters": result.parameters,
         "flops": {"forward": result.forward_flops, "backward": result.backward_flops},
-        "memory": asdict(memory(result, ask.optimizer, accumulating=accumulating)),
+        "memory": asdict(predict_memory(result, ask.optimizer, accumulating=accumulating)),
         "parts": [
             asdict(part)
             | {"kept_bytes": kept[part.block, part.name]}
@@ -47,15 +54,15 @@ def answers(name: str, config: ModelConfig, work: Workload, ask: Options) -> Num
             for part in result.parts
         ],
     }
-    step = update(ask.optimizer, result)
+    step = predict_update(ask.optimizer, result)
     if work.is_training:
         numbers["update"] = asdict(step)
     if available is not None:
-        numbers["largest_batch"] = largest_batch(
+        numbers["largest_batch"] = find_largest_batch(
             config, work, available, ask.optimizer, accumulating=accumulating
         )
     if ask.peak_flops is not None:
-        time = speed(
+        time = predict_speed(
             result,
             peak_flops=ask.peak_flops,
             utilisation=ask.utilisation,
@@ -67,8 +74,8 @@ def answers(name: str, config: ModelConfig, work: Workload, ask: Options) -> Num
     return numbers
 
 
-def tables(numbers: Numbers, work: Workload, ask: Options) -> list[RenderableType]:
-    """Title, parts, every matrix product if asked for, and totals."""
+def make_tables(numbers: Numbers, work: Workload, ask: Options) -> list[RenderableType]:
+    """Make a title, and tables of parts, of every matrix product if asked for, and of totals."""
     tokens = f"{work.seq:,} tokens"
     if "source_vocab_size" in numbers["config"]:
         tokens = f"{work.source:,} source and {work.seq:,} target tokens"

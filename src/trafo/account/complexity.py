@@ -44,10 +44,10 @@ class Growth:
     @property
     def exponent(self) -> float:
         """The measured a of t = c n^a."""
-        return fit(self.lengths[self.fitted], self.seconds[self.fitted])[0]
+        return fit_power_law(self.lengths[self.fitted], self.seconds[self.fitted])[0]
 
 
-def fit(lengths: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
+def fit_power_law(lengths: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
     """a and c of t = c n^a: the line through log t over log n, by least squares."""
     slope, start = np.polyfit(np.log(lengths), np.log(seconds), 1)
     return float(slope), math.exp(start)
