@@ -69,7 +69,7 @@ def test_an_abandoned_computation_keeps_its_place(client):
     service = client.app.service
     begun, go_on, log = threading.Event(), threading.Event(), []
 
-    def slow():
+    def slow(_):
         begun.set()
         go_on.wait(60)
         log.append("first")
@@ -79,7 +79,7 @@ def test_an_abandoned_computation_keeps_its_place(client):
             await asyncio.wait_for(service.compute(slow), 0.05)
         assert begun.is_set()
         assert service.num_jobs == 1
-        second = asyncio.ensure_future(service.compute(lambda: log.append("second")))
+        second = asyncio.ensure_future(service.compute(lambda _: log.append("second")))
         await asyncio.sleep(0.05)
         go_on.set()
         await second

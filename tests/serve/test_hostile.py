@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from starlette.testclient import TestClient
 from tests.serve.contract import check_stream
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from trafo.checkpoint.bundle import TranslatorBundle
 from trafo.data.pair_tokenizer import PairTokenizer
+from trafo.generate.beam import beam_search_steps
 from trafo.generate.beam_config import BeamConfig
 from trafo.generate.translate import translate
 from trafo.serve import guard, protocol
 from trafo.serve.app import ROUTES, App
 from trafo.serve.formats import encode_json
-from trafo.serve.inside import protocol as inside
 from trafo.serve.models import Models, TranslationModel
 
 ORDINARY = {"prompt": "Hello", "max_tokens": 8, "seed": 3}
@@ -91,7 +92,7 @@ def test_a_request_that_fails_fails_alone(serve, engine, monkeypatch):
 def test_answers_are_bounded_before_the_work(serve, engine, monkeypatch, stream):
     client = serve()
     monkeypatch.setattr(engine, "add", lambda request: pytest.fail("it works"))
-    monkeypatch.setattr(client.app.service, "compute_in_steps", lambda job: pytest.fail("it works"))
+    monkeypatch.setattr(client.app.service, "compute", lambda job: pytest.fail("it works"))
     body = {"prompt": "Hi", "n": 64, "max_tokens": 1000, "logprobs": 100, "stream": stream}
     error = client.post("/v1/completions", json=body).json()["error"]
     assert error["param"] == "logprobs"
@@ -144,6 +145,9 @@ def test_an_answer_in_pieces_is_the_same_json(content):
 def test_long_lists_in_pieces_are_the_same_json():
     content = {"a": list(range(2500)), "b": [{"c": [{"d": [0.5] * 1001}]}] * 3, "e": [], "f": {}}
     assert json.loads(encode_json(content)) == content
+    for number in (0, 1, 3):
+        entries = [{"g": [1, {}]}] * number
+        assert json.loads(encode_json({"h": iter(entries)})) == {"h": entries}
 
 
 # Clients that leave
@@ -169,23 +173,81 @@ def test_a_search_ends_with_the_error_of_its_check(bundle, translator):
     with pytest.raises(InterruptedError):
         translate(translator, tokenizer, ["a b c"], BeamConfig(beam=2), check=check)
     assert len(calls) == 3
+    calls.clear()
+    with pytest.raises(InterruptedError):
+        beam_search_steps(translator, [5, 6], tokenizer.end, BeamConfig(beam=2), check)
+    assert len(calls) == 3
 
 
-def test_a_client_that_leaves_ends_its_translation(translating, monkeypatch):
-    """Its search ends at the next step, so the next one does not wait for it."""
+@pytest.mark.parametrize(
+    ("path", "body", "search"),
+    [
+        ("/v1/translations", {"input": ["a"] * 30, "beam": 60}, "endpoints.translate"),
+        ("/inside/translation", {"sentence": "a"}, "inside.endpoints.beam_tree"),
+    ],
+)
+def test_a_client_that_leaves_ends_its_search(both, monkeypatch, path, body, search):
+    """It ends at the next step, so the next search does not wait for it."""
     begun, ended = threading.Event(), threading.Event()
 
-    def endless(*_, check):
+    def endless(*args, check=None):
         begun.set()
         try:
             while not ended.wait(0.01):
-                check()
+                (check or args[-1])()
         finally:
             ended.set()
 
-    monkeypatch.setattr("trafo.serve.endpoints.translate", endless)
-    body = json.dumps({"input": ["a"] * 30, "beam": 60}).encode()
-    messages = [{"type": "http.request", "body": body}]
+    monkeypatch.setattr(f"trafo.serve.{search}", endless)
+    post_and_leave(both, path, body, begun)
+    assert ended.wait(60)
+    monkeypatch.undo()
+    assert both.post(path, json=body).status_code == 200
+
+
+TARGET = {"sentence": "a b", "target": [5, 9]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/embeddings", {"input": ["a" * 60] * 128}),
+        ("/v1/completions", {"prompt": ["ab"] * 2, "echo": True, "logprobs": 1, "max_tokens": 0}),
+        ("/inside/logits", {"ids": [1, 2]}),
+        ("/inside/scores", {"ids": [1, 2]}),
+        ("/inside/layers", {"ids": [1, 2]}),
+        ("/inside/attention", {"ids": [1, 2], "layer": 0}),
+        ("/inside/translation/attention", TARGET | {"layer": 0}),
+        ("/inside/translation/layers", TARGET),
+    ],
+)
+def test_a_client_that_leaves_ends_its_computation(both, path, body):
+    """At the next text or layer: fewer parts of the model compute than for a whole answer."""
+    begun, has_left, calls = threading.Event(), threading.Event(), []
+
+    def record_and_wait(*_):
+        calls.append(path)
+        begun.set()
+        has_left.wait(60)
+
+    async def until_idle():
+        has_left.set()
+        while both.app.num_active:
+            await asyncio.sleep(0.01)
+
+    hook = register_module_forward_pre_hook(record_and_wait)
+    try:
+        post_and_leave(both, path, body, begun)
+        both.portal.call(until_idle)
+        num_calls = len(calls)
+        assert both.post(path, json=body).status_code == 200
+    finally:
+        hook.remove()
+    assert num_calls < len(calls) - num_calls
+
+
+def post_and_leave(client, path, body, begun):
+    messages = [{"type": "http.request", "body": json.dumps(body).encode()}]
 
     async def receive():
         if messages:
@@ -197,10 +259,7 @@ def test_a_client_that_leaves_ends_its_translation(translating, monkeypatch):
     async def send(message):
         pass
 
-    translating.portal.call(translating.app, scope("/v1/translations"), receive, send)
-    assert ended.wait(60)
-    monkeypatch.undo()
-    assert translating.post("/v1/translations", json={"input": "a"}).status_code == 200
+    client.portal.call(client.app, scope(path), receive, send)
 
 
 def scope(path, method="POST"):
@@ -257,14 +316,31 @@ def test_headers_are_bounded(client):
         (protocol.CompletionBody, {"prompt": ["a"] * 1000 + [1] * 1000}),
         (protocol.ChatBody, {"messages": [{"role": "x"}] * 1000}),
         (protocol.TranslationBody, {"input": [1] * 1000}),
-        (inside.IdsBody, {"ids": ["x"] * 1000}),
+        (protocol.IdsBody, {"ids": ["x"] * 1000}),
+        (protocol.TokenizeBody, {"prompt": "a"} | {str(i): i for i in range(1000)}),
     ],
 )
-def test_a_wrong_list_is_refused_for_its_first_mistake(kind, body):
+def test_much_that_is_wrong_is_refused_for_its_first_mistake(kind, body):
     """100,000 mistakes, each described, would take seconds on the event loop."""
     with pytest.raises(ValidationError) as refused:
         kind.model_validate_json(json.dumps(body))
     assert refused.value.error_count() <= 4
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/embeddings"])
+def test_many_small_lists_are_refused_before_they_are_made(client, monkeypatch, path):
+    """A megabyte of them would hold the event loop for half a second."""
+    name = {"/v1/completions": "prompt", "/v1/embeddings": "input"}[path]
+    brackets = json.dumps({name: '["' * 20_000 + "]" * 50, "user": '{\\"' * 10})
+    assert client.post(path, content=brackets).json()["error"]["code"] == "context_length_exceeded"
+    monkeypatch.setattr(
+        protocol.Body, "model_validate_json", lambda _: pytest.fail("it is made into objects")
+    )
+    answer = client.post(path, content=json.dumps({name: [[1]] * 190_000}))
+    assert answer.status_code == 413
+    assert "190,002 lists and objects" in answer.json()["error"]["message"]
+    unclosed = b'{"prompt": "' + b'\\"[' * 200_000  # must not be searched again from every quote
+    assert client.post(path, content=b"[" * 10_001 + unclosed).status_code == 413
 
 
 WRONG = [
@@ -341,6 +417,16 @@ def test_null_and_neutral_fields_are_accepted(client, path):
     assert answer.status_code == 200, answer.text
 
 
+def test_best_of_may_be_n(client):
+    body = {"prompt": "a", "max_tokens": 1, "n": 3}
+    for best_of in (1, 3, None):
+        answer = client.post("/v1/completions", json=body | {"best_of": best_of}).json()
+        assert len(answer["choices"]) == 3
+    error = client.post("/v1/completions", json=body | {"best_of": 4}).json()["error"]
+    assert error["param"] == "best_of"
+    assert "4 is not supported" in error["message"]
+
+
 @pytest.mark.parametrize(
     ("role", "param"),
     [("user", "messages.0"), ("system", "messages.0"), ("tool", "messages.0.role")],
@@ -361,16 +447,19 @@ BODIES = {
     "/v1/translations": (protocol.TranslationBody, {"input": "a"}),
     "/tokenize": (protocol.TokenizeBody, {"prompt": "a"}),
     "/detokenize": (protocol.DetokenizeBody, {"tokens": [4]}),
-    "/inside/tokens": (inside.TextBody, {"text": "a"}),
-    "/inside/merges": (inside.MergesBody, {"id": 5}),
-    "/inside/logits": (inside.IdsBody, {"ids": [1, 2]}),
-    "/inside/scores": (inside.IdsBody, {"ids": [1, 2]}),
-    "/inside/layers": (inside.IdsBody, {"ids": [1, 2]}),
-    "/inside/attention": (inside.AttentionBody, {"ids": [1, 2], "layer": 0}),
-    "/inside/translation": (inside.BeamBody, {"sentence": "a"}),
-    "/inside/translation/layers": (inside.TranslationLayersBody, {"sentence": "a", "target": [3]}),
+    "/inside/tokens": (protocol.TextBody, {"text": "a"}),
+    "/inside/merges": (protocol.MergesBody, {"id": 5}),
+    "/inside/logits": (protocol.IdsBody, {"ids": [1, 2]}),
+    "/inside/scores": (protocol.IdsBody, {"ids": [1, 2]}),
+    "/inside/layers": (protocol.IdsBody, {"ids": [1, 2]}),
+    "/inside/attention": (protocol.AttentionBody, {"ids": [1, 2], "layer": 0}),
+    "/inside/translation": (protocol.BeamBody, {"sentence": "a"}),
+    "/inside/translation/layers": (
+        protocol.TranslationLayersBody,
+        {"sentence": "a", "target": [3]},
+    ),
     "/inside/translation/attention": (
-        inside.TranslationAttentionBody,
+        protocol.TranslationAttentionBody,
         {"sentence": "a", "target": [3], "layer": 0},
     ),
 }

@@ -85,12 +85,16 @@ def _side_by_side(
 
 
 def beam_search_steps(
-    model: Translator, source: Sequence[int], end: int, config: BeamConfig
+    model: Translator,
+    source: Sequence[int],
+    end: int,
+    config: BeamConfig,
+    check: Callable[[], None] = lambda: None,
 ) -> tuple[list[Hypothesis], list[list[Hypothesis]]]:
     """The best translations, best first, and the ended and continuing hypotheses of each step."""
     search = BeamSearch.translating(model, [source], end, config)
     search.steps = []
-    (found,) = search.run(decoders(model))
+    (found,) = search.run(decoders(model), check)
     return found, search.steps
 
 

@@ -57,7 +57,7 @@ class Answer:
             finally:
                 self._watch.end()
             num_tokens = sum(len(choice.tokens) for choice in self._choices)
-            return await json_response(num_tokens * self._num_logprobs, self._content)
+            return await json_response(self._content, num_tokens * self._num_logprobs)
 
     def _content(self) -> Json:
         choices = [self.form.whole(choice) for choice in self._choices]
@@ -71,7 +71,7 @@ class Answer:
             return b"".join(event(self._chunk(content) | usage) for content in self._opening())
 
         num_echoed = sum(len(echo.tokens) for echo in self._echoes) * self._per_prompt
-        yield await run_apart(num_echoed * self._num_logprobs, opening)
+        yield await run_apart(opening, num_echoed * self._num_logprobs)
         try:
             async for batch in self.subscription.batches():
                 yield b"".join(

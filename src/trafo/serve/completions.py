@@ -58,7 +58,7 @@ async def completions(http: HttpRequest) -> Response:
         num_alternatives, model = body.logprobs, served.bundle.model
         num_tokens = sum(map(len, ids)) * config.num_samples
         _check_logprobs(service, served, requests, num_tokens * (1 + num_alternatives))
-        tokens = await service.compute_in_steps(
+        tokens = await service.compute(
             lambda check: [_prompt_tokens(model, each, num_alternatives, check) for each in ids]
         )
         echoes = [Echo(*each) for each in zip(texts, tokens, strict=True)]

@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
-from trafo.generate.translate import search_settings, translate
+from trafo.generate.translate import Translation, search_settings, translate
 from trafo.models import CausalLM
 from trafo.models.sentence import Pooling, sentence_vectors
 from trafo.serve.errors import invalid, refusing
@@ -38,9 +38,7 @@ async def embeddings(http: HttpRequest) -> Response:
     prompts = prompts_of(body.input, "input", _MOST_TEXTS)
     ids = await prompt_ids(service, served, prompts, "input")
     model, number = served.bundle.model, sum(map(len, ids))
-    vectors = await service.compute_in_steps(
-        lambda check: _vectors(model, ids, body.pooling, check)
-    )
+    vectors = await service.compute(lambda check: _vectors(model, ids, body.pooling, check))
 
     def content() -> Json:
         data = [
@@ -50,7 +48,7 @@ async def embeddings(http: HttpRequest) -> Response:
         usage = {"prompt_tokens": number, "total_tokens": number}
         return {"object": "list", "model": served.name, "data": data, "usage": usage}
 
-    return await json_response(len(vectors) * len(vectors[0]), content)
+    return await json_response(content, len(vectors) * len(vectors[0]))
 
 
 @torch.inference_mode()
@@ -98,17 +96,21 @@ async def translations(http: HttpRequest) -> Response:
                 f"hypotheses; at most {_MOST_HYPOTHESES:,} are allowed: send fewer, or lower beam"
             )
             raise invalid(what, "beam")
-        found = await service.compute_in_steps(
+        found = await service.compute(
             lambda check: translate(bundle.model, bundle.tokenizer, sentences, config, check=check)
         )
-    data = [
-        {"index": index, "text": best[0].text, "translations": [_translation(t) for t in best]}
-        for index, best in enumerate(found)
-    ]
-    return JSONResponse({"object": "list", "model": served.name, "data": data})
+
+    def content() -> Json:
+        data = [
+            {"index": index, "text": best[0].text, "translations": [_translation(t) for t in best]}
+            for index, best in enumerate(found)
+        ]
+        return {"object": "list", "model": served.name, "data": data}
+
+    return await json_response(content, sum(len(t.ids) for best in found for t in best))
 
 
-def _translation(found: object) -> Json:
+def _translation(found: Translation) -> Json:
     return {name: getattr(found, name) for name in ("text", "score", "logprob")}
 
 
@@ -130,7 +132,7 @@ async def tokenize(http: HttpRequest) -> Response:
             "token_strs": [token_text(tokenizer.vocab, i) for i in ids],
         }
 
-    return await json_response(len(body.prompt), content)
+    return await json_response(content, len(body.prompt))
 
 
 async def detokenize(http: HttpRequest) -> Response:
@@ -139,7 +141,7 @@ async def detokenize(http: HttpRequest) -> Response:
     served = service.models.language(body.model)
     with refusing("tokens"):
         return await json_response(
-            len(body.tokens), lambda: {"prompt": served.bundle.tokenizer.decode(body.tokens)}
+            lambda: {"prompt": served.bundle.tokenizer.decode(body.tokens)}, len(body.tokens)
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Any
@@ -119,19 +119,21 @@ class ChatFormat(_Object):
         return {
             "index": choice.index,
             "message": {"role": "assistant", "content": choice.text, "refusal": None},
-            "logprobs": self._logprobs(choice.tokens),
+            "logprobs": self._logprobs(choice.tokens, iter),
             "finish_reason": _REASONS[choice.finish_reason],
         }
 
-    def _logprobs(self, tokens: Sequence[Token]) -> Json | None:
+    def _logprobs(
+        self, tokens: Sequence[Token], collect: Callable[[Iterator[Json]], Any] = list
+    ) -> Json | None:
         if not self.with_logprobs:
             return None
-        content = [
+        entries = (
             self._entry(token.id, token.logprob)
             | {"top_logprobs": [self._entry(*pair) for pair in token.alternatives]}
             for token in tokens
-        ]
-        return {"content": content, "refusal": None}
+        )
+        return {"content": collect(entries), "refusal": None}
 
     def _entry(self, token_id: int, logprob: float | None) -> Json:
         return {
@@ -165,7 +167,11 @@ def event(content: Json) -> bytes:
 
 
 def encode_json(content: Json) -> bytes:
-    """JSON as UTF-8, in small pieces: other threads wait while a piece is encoded."""
+    """Encode JSON as UTF-8, in small pieces: other threads wait while a piece is encoded.
+
+    An iterator is a list whose items are made one by one. A million objects at once would stop all
+    threads while Python looks for garbage among them.
+    """
     return "".join(_pieces(content, _DEPTH)).encode()
 
 
@@ -182,12 +188,18 @@ def _pieces(value: Any, depth: int) -> Iterator[str]:
             yield ("," if place else "{") + _encode(name) + ":"
             yield from _pieces(each, depth - 1)
         yield "}" if value else "{}"
+    elif isinstance(value, Iterator) or (
+        depth and isinstance(value, list) and value and isinstance(value[0], dict)
+    ):
+        yield "["
+        for place, each in enumerate(value):
+            yield "," if place else ""
+            yield from _pieces(each, depth - 1)
+        yield "]"
     elif depth and isinstance(value, list):
-        together = 1 if value and isinstance(value[0], dict) else _TOGETHER
-        for start in range(0, len(value), together):
-            yield "," if start else "["
-            part = value[start : start + together]
-            yield from _pieces(part[0], depth - 1) if together == 1 else [_encode(part)[1:-1]]
-        yield "]" if value else "[]"
+        yield "["
+        for start in range(0, len(value), _TOGETHER):
+            yield ("," if start else "") + _encode(value[start : start + _TOGETHER])[1:-1]
+        yield "]"
     else:
         yield _encode(value)

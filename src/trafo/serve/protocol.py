@@ -2,14 +2,21 @@
 
 Types are strict, and a field that is not here is refused by its name, never ignored. A field that
 is null counts as left out. Fields of OpenAI's that are not supported may say what happens anyway:
-`best_of: 1`, `response_format: {"type": "text"}`.
+`best_of` equal to `n`, `response_format: {"type": "text"}`.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from trafo.generate.beam_config import MAX_LENGTH_PENALTY
 
@@ -35,9 +42,14 @@ class Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _leave_out_nulls(cls, given: Any) -> Any:
+        """Also all unknown fields but the first, which is the one that is refused."""
         if not isinstance(given, dict):
             return given
-        return {name: value for name, value in given.items() if value is not None}
+        fields = {name: value for name, value in given.items() if value is not None}
+        unknown = [name for name in fields if name not in cls.model_fields]
+        for name in unknown[1:]:
+            del fields[name]
+        return fields
 
 
 class Body(Strict):
@@ -88,8 +100,16 @@ class CompletionBody(Sampling):
     prompt: TextsOrIds
     logprobs: Annotated[int, Field(ge=0, le=100)] | None = None
     echo: bool | None = None
-    best_of: Literal[1] | None = None
+    best_of: int | None = None
     suffix: Literal[""] | None = None
+
+    @field_validator("best_of")
+    @classmethod
+    def _refuse_more_than_n(cls, best_of: int | None, info: ValidationInfo) -> int | None:
+        n = info.data.get("n") or 1
+        if best_of not in (None, 1, n):
+            raise ValueError(f"{best_of} is not supported, it must be equal to n, which is {n}")
+        return best_of
 
 
 class TextPart(Strict):
@@ -167,3 +187,58 @@ class DetokenizeBody(Body):
     """`POST /detokenize`."""
 
     tokens: Ids
+
+
+# The page's own requests
+
+MAX_CHARACTERS = 4000
+"""of a sentence to translate; a text to tokenize may have 20 times as many"""
+
+ShortText = Annotated[str, Field(max_length=MAX_CHARACTERS)]
+LayerNumber = Annotated[int, Field(ge=0)]
+
+
+class TextBody(Body):
+    """A text; a translation model takes it as a sentence of its source language."""
+
+    text: Annotated[str, Field(max_length=20 * MAX_CHARACTERS)]
+
+
+class IdsBody(Body):
+    """A text as ids."""
+
+    ids: Ids
+
+
+class AttentionBody(IdsBody):
+    """One layer's attention on a text."""
+
+    layer: LayerNumber
+
+
+class MergesBody(Body):
+    """One token; of a translation model, of its source or target language."""
+
+    id: int
+    side: Literal["source", "target"] = "source"
+
+
+class BeamBody(Body):
+    """A sentence to translate."""
+
+    sentence: ShortText
+    beam: Annotated[int, Field(ge=1, le=16)] = 5
+
+
+class TranslationLayersBody(Body):
+    """A sentence and the ids of its translation."""
+
+    sentence: ShortText
+    target: Ids
+
+
+class TranslationAttentionBody(TranslationLayersBody):
+    """One layer's attention on them."""
+
+    kind: Literal["cross", "encoder", "decoder"] = "cross"
+    layer: LayerNumber

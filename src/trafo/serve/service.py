@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,6 +35,9 @@ from trafo.serve.protocol import Body, TextsOrIds
 _Body = TypeVar("_Body", bound=Body)
 _Result = TypeVar("_Result")
 _MOST_INLINE = 5_000
+_MOST_CONTAINERS = 10_000
+"""lists and objects of a body: making 200,000 of them takes half a second"""
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 
 
 @dataclass
@@ -45,14 +50,11 @@ class Service:
     one_at_a_time: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
     num_jobs: int = 0
 
-    async def compute(self, job: Callable[[], _Result]) -> _Result:
-        """Run a computation outside the engines, one at a time; this queue is bounded, too."""
-        return await self.compute_in_steps(lambda _: job())
+    async def compute(self, job: Callable[[Callable[[], None]], _Result]) -> _Result:
+        """Run a computation outside the engines, one at a time; this queue is bounded, too.
 
-    async def compute_in_steps(self, job: Callable[[Callable[[], None]], _Result]) -> _Result:
-        """The same for a long one: before each step the job calls what it is given.
-
-        That raises an error, which ends the job, once nobody waits for the result any more.
+        Before each step the job calls the function that it gets. Once nobody waits for the result
+        any more, that raises an error, which ends the job.
         """
         if self.num_jobs >= self.config.max_queue:
             raise queue_full()
@@ -89,23 +91,43 @@ def service_of(http: HttpRequest) -> Service:
     return service
 
 
-async def run_apart(size: int, job: Callable[[], _Result]) -> _Result:
+async def run_apart(job: Callable[[], _Result], size: float) -> _Result:
     """Run a job of this size (characters, numbers) in a thread if it would hold the others up."""
     return await asyncio.to_thread(job) if size > _MOST_INLINE else job()
 
 
-async def json_response(size: int, make_content: Callable[[], Json]) -> Response:
-    """An answer of about so many numbers or strings; a large one is made in a thread."""
-    content = await run_apart(size, lambda: encode_json(make_content()))
-    return Response(content, media_type="application/json")
+async def json_response(make_content: Callable[[], Json], size: float = math.inf) -> Response:
+    """Make an answer of about so many numbers or strings, in a thread if that may be many."""
+    return await run_apart(lambda: json_response_now(make_content()), size)
+
+
+def json_response_now(content: Json) -> Response:
+    """Encode an answer; a large one not on the event loop."""
+    return Response(encode_json(content), media_type="application/json")
 
 
 async def read_body(http: HttpRequest, kind: type[_Body]) -> _Body:
     """The validated body."""
+    body = await http.body()
+    number = _num_containers(body)
+    if number > _MOST_CONTAINERS:
+        what = (
+            f"the body has {number:,} lists and objects; at most {_MOST_CONTAINERS:,} are allowed"
+        )
+        raise ApiError(413, what, code="request_too_large")
     try:
-        return kind.model_validate_json(await http.body())
+        return kind.model_validate_json(body)
     except ValidationError as error:
         raise from_validation(error) from None
+
+
+def _num_containers(body: bytes) -> int:
+    """Brackets and braces outside strings, counted before the whole body is made into objects."""
+    number = body.count(b"[") + body.count(b"{")
+    if number <= _MOST_CONTAINERS:
+        return number
+    outside = _STRING.sub(b"", body)
+    return outside.count(b"[") + outside.count(b"{")
 
 
 def prompts_of(given: TextsOrIds, name: str, most: int) -> list[str | list[int]]:
@@ -137,7 +159,7 @@ async def prompt_ids(
                 check_prompt(model, prompt)
         return found
 
-    return await run_apart(sum(map(len, prompts)), encode)
+    return await run_apart(encode, sum(map(len, prompts)))
 
 
 def fitting(service: Service, served: LanguageModel, ids: list[int], name: str) -> list[int]:

@@ -4,7 +4,7 @@ import numpy as np
 from playwright.sync_api import expect
 
 from trafo.generate.attention_weights import attention
-from trafo.serve.inside.beam import beam_tree
+from trafo.serve.inside.histories import beam_tree
 
 
 def test_attention_of_every_head_and_where_a_token_looks(visit, language_bundle):
@@ -46,7 +46,7 @@ def test_encoder_decoder_and_cross_attention(visit, translator_bundle):
     expect(page.locator(".attention .sentence").nth(1)).to_be_visible()  # the keys
     page.get_by_label("Which attention").select_option("encoder")
     expect(page.locator(".attention .sentence").nth(1)).to_be_hidden()
-    ids = beam_tree(translator_bundle, "The cat", 5)["translations"][0]["ids"]
+    ids = beam_tree(translator_bundle, "The cat", 5, lambda: None)["translations"][0]["ids"]
     expect(page.locator(".lens td")).to_have_count(3 * len(ids))
     expect(page.locator(".lens th").nth(1)).to_have_text("(start)")
     expect(page.locator(".norms").nth(1)).to_be_visible()  # the encoder's

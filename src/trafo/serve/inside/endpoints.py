@@ -1,46 +1,57 @@
-"""The page's own endpoints. Arrays go out as bytes, everything else as JSON."""
+"""The page's own endpoints. Arrays go out as bytes, everything else as JSON.
+
+What a model computes here runs in a thread, which also encodes the answer, and it ends before the
+next layer if the client leaves.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from torch import Tensor
+from torch.nn import Module
 
 from trafo.checkpoint.model_tokenizer import markers_of
 from trafo.generate.translation_attention import translation_attention
 from trafo.models import CausalLM, EncoderDecoder
+from trafo.models.translator import Translator
 from trafo.serve.errors import ApiError, invalid, refusing
+from trafo.serve.formats import Json
 from trafo.serve.inside import layers
-from trafo.serve.inside.beam import beam_tree
-from trafo.serve.inside.merges import byte_text, ranks_of, replay
-from trafo.serve.inside.protocol import (
-    MAX_TOKENS,
-    MAX_WRITTEN,
+from trafo.serve.inside.histories import beam_tree, byte_text, rank_merges, replay_merges
+from trafo.serve.inside.runs import ROUTES as RUN_ROUTES
+from trafo.serve.models import LanguageModel, Served, TranslationModel
+from trafo.serve.protocol import (
     AttentionBody,
     BeamBody,
+    Ids,
     IdsBody,
     MergesBody,
     TextBody,
     TranslationAttentionBody,
     TranslationLayersBody,
-    check_ids,
 )
-from trafo.serve.inside.runs import ROUTES as RUN_ROUTES
-from trafo.serve.models import LanguageModel, Served, TranslationModel
-from trafo.serve.service import Service, read_body, service_of
+from trafo.serve.service import json_response, json_response_now, read_body, service_of
 from trafo.tokenizer import Tokenizer
 
-_WithIds = TypeVar("_WithIds", bound=IdsBody)
+MAX_INSPECTED_TOKENS = 512
+"""tokens of a text that is looked into: attention grows with their square"""
+MAX_SCORED_TOKENS = 8192
+"""tokens of a text that is scored, or continued"""
+
+_IdsBody = TypeVar("_IdsBody", bound=IdsBody)
+_Result = TypeVar("_Result")
 
 
-class Insides:
-    """Models to look into, and the attention of the last text: the page asks layer by layer.
+class InspectionCache:
+    """Models with hooks of their own, and the attention of the last text.
 
-    Not thread-safe: `Service.compute` runs one computation at a time.
+    The page asks for attention layer by layer, and all layers are computed at once. Not
+    thread-safe: `Service.compute` runs one computation at a time.
     """
 
     def __init__(self) -> None:
@@ -48,36 +59,24 @@ class Insides:
         self._attention: tuple[object, list[Tensor]] | None = None
 
     @classmethod
-    def of(cls, http: HttpRequest) -> Insides:
-        """Those of this application, made by the first request."""
+    def of(cls, http: HttpRequest) -> InspectionCache:
+        """Return that of this application, which the first request makes."""
         state = http.app.state
-        if not hasattr(state, "insides"):
-            state.insides = cls()
-        insides: Insides = state.insides
-        return insides
+        if not hasattr(state, "inspection_cache"):
+            state.inspection_cache = cls()
+        cache: InspectionCache = state.inspection_cache
+        return cache
 
     def model(self, served: LanguageModel) -> CausalLM:
-        """The model with hooks of its own; a newer checkpoint takes its place."""
+        """Return a model with hooks of its own; a newer checkpoint replaces it."""
         known = self._models.get(served.name)
         if known is None or known[0] is not served.bundle.model:
             known = (served.bundle.model, layers.own_hooks(served.bundle.model))
             self._models[served.name] = known
         return known[1]
 
-    def attention(self, served: LanguageModel, ids: list[int]) -> list[Tensor]:
-        """Every layer's attention weights on a text."""
-        model = self.model(served)
-        return self._last((model, ids), lambda: layers.attention_weights(model, ids))
-
-    def translation(self, served: TranslationModel, body: TranslationAttentionBody) -> list[Tensor]:
-        """Every layer's attention weights on a sentence and its translation."""
-        model, tokenizer = served.bundle.model, served.bundle.tokenizer
-        what = (body.sentence, body.target, body.kind)
-        return self._last(
-            (model, *what), lambda: list(translation_attention(model, tokenizer, *what).weights)
-        )
-
-    def _last(self, key: object, compute: Callable[[], list[Tensor]]) -> list[Tensor]:
+    def attention(self, key: object, compute: Callable[[], list[Tensor]]) -> list[Tensor]:
+        """Return every layer's attention weights, computed if the last ones had another key."""
         if self._attention is None or self._attention[0] != key:
             self._attention = (key, compute())
         return self._attention[1]
@@ -87,19 +86,24 @@ async def vocabulary(http: HttpRequest) -> Response:
     """`GET /inside/vocabulary`: the bytes of every id, and which ids are special."""
     served = service_of(http).models.get(http.query_params.get("model"))
     tokenizer = _tokenizer(served, http.query_params.get("side") or "source")
-    tokens: list[str | None] = [None] * (max(tokenizer.vocab) + 1)
-    for i, token in tokenizer.vocab.items():
-        tokens[i] = byte_text(token)
-    special = sorted(tokenizer.special_tokens.values())
-    ends = sorted(markers_of(tokenizer).ends)
-    return JSONResponse({"tokens": tokens, "special": special, "ends": ends})
+
+    def content() -> Json:
+        tokens: list[str | None] = [None] * (max(tokenizer.vocab) + 1)
+        for i, token in tokenizer.vocab.items():
+            tokens[i] = byte_text(token)
+        special = sorted(tokenizer.special_tokens.values())
+        return {"tokens": tokens, "special": special, "ends": sorted(markers_of(tokenizer).ends)}
+
+    return await json_response(content, len(tokenizer.vocab))
 
 
 async def tokens(http: HttpRequest) -> Response:
     """`POST /inside/tokens`: the ids of a text, nothing added."""
     body = await read_body(http, TextBody)
     tokenizer = _tokenizer(service_of(http).models.get(body.model), "source")
-    return JSONResponse({"ids": tokenizer.encode(body.text, "ignore")})
+    return await json_response(
+        lambda: {"ids": tokenizer.encode(body.text, "ignore")}, len(body.text)
+    )
 
 
 async def merges(http: HttpRequest) -> Response:
@@ -110,40 +114,47 @@ async def merges(http: HttpRequest) -> Response:
     if token is None:
         raise invalid(f"there is no token {body.id}", "id")
     is_special = body.id in tokenizer.special_tokens.values()
-    steps = [] if is_special else replay(token, ranks_of(tokenizer))
-    return JSONResponse({"steps": steps, "num_merges": len(tokenizer.merges)})
+
+    def content() -> Json:
+        steps = [] if is_special else replay_merges(token, rank_merges(tokenizer))
+        return {"steps": steps, "num_merges": len(tokenizer.merges)}
+
+    return await json_response(content, len(tokenizer.merges))
 
 
 async def logits(http: HttpRequest) -> Response:
     """`POST /inside/logits`: float32 logits of the next token, one for each id."""
-    body, served = await _read_ids(http, IdsBody, MAX_WRITTEN)
-    model = Insides.of(http).model(served)
-    found = await service_of(http).compute(lambda: layers.next_logits(model, body.ids))
+    body, model = await _read_ids(http, IdsBody, MAX_SCORED_TOKENS)
+    found = await _compute(http, model, lambda: layers.next_logits(model, body.ids))
     return _bytes(found.cpu().numpy().astype("<f4").tobytes())
 
 
 async def scores(http: HttpRequest) -> Response:
     """`POST /inside/scores`: log-probability of each token of a text."""
-    body, served = await _read_ids(http, IdsBody, MAX_WRITTEN)
-    model = Insides.of(http).model(served)
-    found = await service_of(http).compute(lambda: layers.token_logprobs(model, body.ids))
+    body, model = await _read_ids(http, IdsBody, MAX_SCORED_TOKENS)
+    found = await _compute(http, model, lambda: layers.token_logprobs(model, body.ids))
     return JSONResponse({"logprobs": found})
 
 
 async def states(http: HttpRequest) -> Response:
     """`POST /inside/layers`: logit lens and norms of a text."""
-    body, served = await _read_ids(http, IdsBody)
-    model = Insides.of(http).model(served)
-    found = await service_of(http).compute(lambda: layers.through_layers(model, body.ids))
-    return JSONResponse(_lens(found))
+    body, model = await _read_ids(http, IdsBody)
+    return await _compute(
+        http, model, lambda: json_response_now(_lens(layers.through_layers(model, body.ids)))
+    )
 
 
 async def attention(http: HttpRequest) -> Response:
     """`POST /inside/attention`: a layer's weights (heads, query, key) as 16-bit integers."""
-    body, served = await _read_ids(http, AttentionBody)
-    insides = Insides.of(http)
-    found = await service_of(http).compute(lambda: insides.attention(served, body.ids))
-    return _layer(found, body.layer)
+    body, model = await _read_ids(http, AttentionBody)
+    cache = InspectionCache.of(http)
+
+    def weights() -> Response:
+        key = (model, body.ids)
+        found = cache.attention(key, lambda: layers.attention_weights(model, body.ids))
+        return _layer(found, body.layer)
+
+    return await _compute(http, model, weights)
 
 
 async def translation(http: HttpRequest) -> Response:
@@ -151,54 +162,46 @@ async def translation(http: HttpRequest) -> Response:
     service, body = service_of(http), await read_body(http, BeamBody)
     bundle = service.models.translation(body.model).bundle
     with refusing("sentence"):
-        tree = await service.compute(lambda: beam_tree(bundle, body.sentence, body.beam))
-    return JSONResponse(tree)
+        return await service.compute(
+            lambda check: json_response_now(beam_tree(bundle, body.sentence, body.beam, check))
+        )
 
 
 async def attention_of_translation(http: HttpRequest) -> Response:
     """`POST /inside/translation/attention`: as `/inside/attention`, of a translation model."""
-    service, body = service_of(http), await read_body(http, TranslationAttentionBody)
-    served, insides = _translator(service, body), Insides.of(http)
+    body = await read_body(http, TranslationAttentionBody)
+    bundle, cache = _translator(http, body).bundle, InspectionCache.of(http)
+    model, what = bundle.model, (body.sentence, body.target, body.kind)
+
+    def weights() -> Response:
+        found = cache.attention(
+            (model, *what),
+            lambda: list(translation_attention(model, bundle.tokenizer, *what).weights),
+        )
+        return _layer(found, body.layer)
+
     with refusing("sentence"):
-        found = await service.compute(lambda: insides.translation(served, body))
-    return _layer(found, body.layer)
+        return await _compute(http, model, weights)
 
 
 async def layers_of_translation(http: HttpRequest) -> Response:
     """`POST /inside/translation/layers`: as `/inside/layers`, of the decoder; encoder's norms."""
-    service, body = service_of(http), await read_body(http, TranslationLayersBody)
-    bundle = _translator(service, body).bundle
-    model = bundle.model
+    body = await read_body(http, TranslationLayersBody)
+    bundle = _translator(http, body).bundle
+    model, tokenizer = bundle.model, bundle.tokenizer
     if not isinstance(model, EncoderDecoder):
         what = "a recurrent model has no layers to look into"
         raise ApiError(400, what, param="model", code="wrong_kind_of_model")
-    end = bundle.tokenizer.end
-    source = bundle.tokenizer.encode_source([body.sentence])[0].tolist()
-    with refusing("sentence"):
-        found, norms = await service.compute(
-            lambda: layers.through_translation(model, source, body.target, end)
+
+    def lens() -> Response:
+        source = tokenizer.encode_source([body.sentence])[0].tolist()
+        found, norms = layers.through_translation(model, source, body.target, tokenizer.end)
+        return json_response_now(
+            _lens(found) | {"encoder_norms": [layers.finite(n) for n in norms.tolist()]}
         )
-    encoder = [layers.finite(each) for each in norms.tolist()]
-    return JSONResponse(_lens(found) | {"encoder_norms": encoder})
 
-
-def _translator(service: Service, body: TranslationLayersBody) -> TranslationModel:
-    """The model of a body; its target must fit the model."""
-    served = service.models.translation(body.model)
-    model = served.bundle.model
-    check_ids(body.target, model, getattr(model.config, "context_length", 1024), "target")
-    return served
-
-
-def _lens(found: layers.Layers) -> dict[str, Any]:
-    return {
-        "ids": found.ids.tolist(),
-        "probabilities": [
-            [[round(p, 5) for p in best] for best in layer]
-            for layer in found.probabilities.tolist()
-        ],
-        "norms": [layers.finite(norms) for norms in found.norms.tolist()],
-    }
+    with refusing("sentence"):
+        return await _compute(http, model, lens)
 
 
 async def place(http: HttpRequest) -> Response:
@@ -211,15 +214,42 @@ async def place(http: HttpRequest) -> Response:
     return JSONResponse({"place": min((p for p in places if p is not None), default=None)})
 
 
+async def _compute(http: HttpRequest, model: Module, job: Callable[[], _Result]) -> _Result:
+    """Run a job that calls the model; it ends before the next layer if the client leaves."""
+
+    def checked(check: Callable[[], None]) -> _Result:
+        with layers.before_each_layer(model, check):
+            return job()
+
+    return await service_of(http).compute(checked)
+
+
 async def _read_ids(
-    http: HttpRequest, kind: type[_WithIds], most: int | None = None
-) -> tuple[_WithIds, LanguageModel]:
-    """A body with at most so many ids; None: the most that can be looked into."""
+    http: HttpRequest, kind: type[_IdsBody], most: int | None = None
+) -> tuple[_IdsBody, CausalLM]:
+    """Read a body with at most so many ids; None: the most that can be looked into."""
     body = await read_body(http, kind)
     served = service_of(http).models.language(body.model)
     model = served.bundle.model
-    check_ids(body.ids, model, most or min(MAX_TOKENS, model.context_length), "ids")
-    return body, served
+    _check_ids(body.ids, model, most or min(MAX_INSPECTED_TOKENS, model.context_length), "ids")
+    return body, InspectionCache.of(http).model(served)
+
+
+def _translator(http: HttpRequest, body: TranslationLayersBody) -> TranslationModel:
+    """Find the model of a body, whose target must fit the model."""
+    served = service_of(http).models.translation(body.model)
+    model = served.bundle.model
+    _check_ids(body.target, model, getattr(model.config, "context_length", 1024), "target")
+    return served
+
+
+def _check_ids(ids: Ids, model: CausalLM | Translator, most: int, name: str) -> None:
+    """Refuse no ids, more than `most`, and those outside the vocabulary."""
+    if not 0 < len(ids) <= most:
+        raise invalid(f"{name} has {len(ids):,} tokens; it must have 1 to {most:,}", name)
+    vocab = model.head_weight.shape[0]
+    if not all(0 <= i < vocab for i in ids):
+        raise invalid(f"an id is outside the vocabulary of {vocab:,}", name)
 
 
 def _tokenizer(served: Served, side: str) -> Tokenizer:
@@ -227,6 +257,17 @@ def _tokenizer(served: Served, side: str) -> Tokenizer:
         return served.bundle.tokenizer
     pair = served.bundle.tokenizer
     return pair.target if side == "target" else pair.source
+
+
+def _lens(found: layers.Layers) -> Json:
+    return {
+        "ids": found.ids.tolist(),
+        "probabilities": [
+            [[round(p, 5) for p in best] for best in layer]
+            for layer in found.probabilities.tolist()
+        ],
+        "norms": [layers.finite(norms) for norms in found.norms.tolist()],
+    }
 
 
 def _layer(found: list[Tensor], layer: int) -> Response:

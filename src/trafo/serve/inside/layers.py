@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import Module, ModuleList
+from torch.utils.hooks import RemovableHandle
 
 from trafo.generate.config import GenerationConfig
 from trafo.generate.window import window_start
@@ -130,6 +131,17 @@ def _row(model: CausalLM | EncoderDecoder, ids: Sequence[int]) -> Int[Tensor, "1
 
 
 @contextmanager
+def before_each_layer(model: Module, check: Callable[[], None]) -> Iterator[None]:
+    """Call `check` before every part of a model computes; its error ends the computation."""
+
+    def call(*_: object) -> None:
+        check()
+
+    with _removing([part.register_forward_pre_hook(call) for part in model.modules()]):
+        yield
+
+
+@contextmanager
 def _record_states(layers: ModuleList) -> Iterator[list[Tensor]]:
     """The input of the first layer and the output of every layer, (seq, d_model) each."""
     states: list[Tensor] = []
@@ -141,12 +153,17 @@ def _record_states(layers: ModuleList) -> Iterator[list[Tensor]]:
         states.append(output[0])
 
     handles = [layers[0].register_forward_pre_hook(before)]
-    handles += [layer.register_forward_hook(after) for layer in layers]
-    try:
+    with _removing([*handles, *(layer.register_forward_hook(after) for layer in layers)]):
         yield states
+
+
+@contextmanager
+def _removing(hooks: list[RemovableHandle]) -> Iterator[None]:
+    try:
+        yield
     finally:
-        for handle in handles:
-            handle.remove()
+        for hook in hooks:
+            hook.remove()
 
 
 def _would_say(

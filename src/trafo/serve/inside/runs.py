@@ -6,14 +6,13 @@ them; it never becomes a path.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from trafo.checkpoint.locate import RUN_CONFIG, find_kind
@@ -21,7 +20,7 @@ from trafo.runtime.json_text import parse_json
 from trafo.serve.errors import ApiError
 from trafo.serve.models import Models, Served
 from trafo.serve.protocol import parse_count
-from trafo.serve.service import service_of
+from trafo.serve.service import json_response, service_of
 from trafo.training.run import Run
 
 STILL_TRAINING = 120.0
@@ -35,14 +34,15 @@ _MOST_SAMPLES = 30_000
 async def list_runs(http: HttpRequest) -> Response:
     """`GET /inside/runs`: names, newest first, and which of them train."""
     models = service_of(http).models
-    rows = await asyncio.to_thread(lambda: [_about(*each) for each in find_runs(models).items()])
-    return JSONResponse({"runs": rows})
+    return await json_response(
+        lambda: {"runs": [_about(*each) for each in find_runs(models).items()]}
+    )
 
 
 async def one_run(http: HttpRequest) -> Response:
     """`GET /inside/runs/NAME?after=CURSOR`: metrics after a cursor, and the newest samples."""
     models, cursor = service_of(http).models, http.query_params.get("after", "")
-    return JSONResponse(await asyncio.to_thread(_read, models, http.path_params["name"], cursor))
+    return await json_response(lambda: _read(models, http.path_params["name"], cursor))
 
 
 def _read(models: Models, name: str, cursor: str) -> dict[str, Any]:
