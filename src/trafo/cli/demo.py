@@ -106,7 +106,7 @@ def _text(options: Options) -> Path:
 
 
 def _config(options: Options, text: Path) -> TrainConfig:
-    from trafo.training.auto.text import choose, tell
+    from trafo.training.auto.text import choose, print_settings
     from trafo.training.config import TrainConfig
 
     asked = TrainConfig(text=(str(text),), budget=options.budget)
@@ -122,7 +122,7 @@ def _config(options: Options, text: Path) -> TrainConfig:
         machine=machine,
     )
     if options.config is None:
-        tell(config)
+        print_settings(config)
     return config
 
 

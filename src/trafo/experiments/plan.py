@@ -17,7 +17,7 @@ from trafo.errors import require
 from trafo.experiments.spec import Arm, Experiment, Problems
 from trafo.runtime.progress import progress
 from trafo.training.config import TrainConfig
-from trafo.training.start import resolved
+from trafo.training.start import make_portable
 
 Point = dict[str, Any]
 
@@ -126,7 +126,7 @@ def _resolved(experiment: Experiment, arm: Arm, point: Point) -> TrainConfig:
         evaluate_every=watch.evaluate_every or max(1, config.steps // _VALIDATIONS),
         sample_every=0 if watch.sample_every is None else watch.sample_every,
     )
-    return resolved(dataclasses.replace(config, watch=watch))
+    return make_portable(dataclasses.replace(config, watch=watch))
 
 
 def _changed(experiment: Experiment, arm: Arm, point: Point) -> TrainConfig:

@@ -151,14 +151,14 @@ def build_optimizers(model: Module, config: OptimizerConfig) -> list[Optimizer]:
     else:
         optimizers.append(AdamW(rest, lr=config.lr, betas=config.betas, eps=config.eps))
     for group in _groups(optimizers):
-        group["top_lr"] = group["lr"]
+        group["peak_lr"] = group["lr"]
     return optimizers
 
 
 def set_rates(optimizers: Iterable[Optimizer], factor: float) -> None:
     """Set every learning rate to `factor` times its peak."""
     for group in _groups(optimizers):
-        group["lr"] = factor * group["top_lr"]
+        group["lr"] = factor * group["peak_lr"]
 
 
 def _sort_parameters(model: Module) -> dict[str, list[Parameter]]:

@@ -30,11 +30,11 @@ def train(config: TrainConfig, listen: Listen = Reporter) -> Run:
     """Train a model in a new folder; `listen` makes its reporter."""
     clock = Clock()
     with ranks() as mine:
-        run = _new_run(resolved(config), mine)
-        with _held(run, mine):
+        run = _new_run(make_portable(config), mine)
+        with _run_lock(run, mine):
             try:
                 # As the first rank has written it: other ranks may have chosen other sizes.
-                return _fit(*_begun(run, run.read_config(), clock, mine, listen))
+                return _fit(*_new_trainer(run, run.read_config(), clock, mine, listen))
             except TrafoError:
                 if mine.is_first and not CheckpointStore(run.checkpoint_folder).steps():
                     run.remove()  # nothing was done: the same name can be used again
@@ -59,17 +59,17 @@ def resume(path: str | Path, config: TrainConfig | None = None, listen: Listen =
     clock = Clock()
     run = Run.open(path)
     run.refuse_links()
-    with ranks() as mine, _held(run, mine):
-        config = resolved(config or run.read_config())
+    with ranks() as mine, _run_lock(run, mine):
+        config = make_portable(config or run.read_config())
         # Else it was killed before its first checkpoint, and starts anew.
         has_begun = CheckpointStore(run.checkpoint_folder).steps(complete=False)
         changes = ""
         if has_begun:
             had = run.saved_settings() or _settings_before(run)
-            config = _with_new_steps(config, had)
-            changes = _changes(config, had)
-        with _asked_for(config, run, mine):
-            start = _resumed if has_begun else _begun
+            config = _replace_budget(config, had)
+            changes = _describe_changes(config, had)
+        with _store_config(config, run, mine):
+            start = _trainer_from_checkpoint if has_begun else _new_trainer
             trainer, opening = start(run, config, clock, mine, listen)
         return _fit(trainer, opening + changes)
 
@@ -81,7 +81,7 @@ def _settings_before(run: Run) -> dict[str, Any]:
     return flatten(to_tree(config)) | flatten({config.branch: model})
 
 
-def _changes(config: TrainConfig, had: Mapping[str, Any]) -> str:
+def _describe_changes(config: TrainConfig, had: Mapping[str, Any]) -> str:
     """What changes, as part of a message; raise if it is not a setting that may change."""
     settings = flatten(to_tree(config))
     changed = {key: value for key, value in settings.items() if had.get(key, value) != value}
@@ -93,7 +93,7 @@ def _changes(config: TrainConfig, had: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _asked_for(config: TrainConfig, run: Run, mine: Ranks) -> Iterator[None]:
+def _store_config(config: TrainConfig, run: Run, mine: Ranks) -> Iterator[None]:
     """Store the new config first, so that a kill does not lose it; undo that if it is refused."""
     file = run.config_file
     before = file.read_text(errors="replace") if file.is_file() else to_yaml(config)
@@ -108,14 +108,14 @@ def _asked_for(config: TrainConfig, run: Run, mine: Ranks) -> Iterator[None]:
         raise
 
 
-def _with_new_steps(config: TrainConfig, had: Mapping[str, Any]) -> TrainConfig:
+def _replace_budget(config: TrainConfig, had: Mapping[str, Any]) -> TrainConfig:
     """Asking for steps, in a run that had a budget, replaces the budget."""
     if config.steps != had.get("steps") and config.budget == had.get("budget"):
         return dataclasses.replace(config, budget=None)
     return config
 
 
-def _begun(
+def _new_trainer(
     run: Run, config: TrainConfig, clock: Clock, mine: Ranks, listen: Listen
 ) -> tuple[Trainer, str]:
     """A trainer of a new run, and its opening message."""
@@ -128,7 +128,7 @@ def _begun(
     return Trainer(training, run, clock, plan, listen), opening
 
 
-def _resumed(
+def _trainer_from_checkpoint(
     run: Run, config: TrainConfig, clock: Clock, mine: Ranks, listen: Listen
 ) -> tuple[Trainer, str]:
     """A trainer at the newest checkpoint, and its opening message."""
@@ -162,7 +162,7 @@ def _fit(trainer: Trainer, opening: str) -> Run:
     return Run(trainer.run.path, trainer.state, signal)
 
 
-def _held(run: Run, mine: Ranks) -> AbstractContextManager[None]:
+def _run_lock(run: Run, mine: Ranks) -> AbstractContextManager[None]:
     """Lock the folder for this process while the block runs."""
     return lock_folder(run.path) if mine.is_first else nullcontext()
 
@@ -173,7 +173,7 @@ def _new_run(config: TrainConfig, mine: Ranks) -> Run:
     return Run(mine.agree_on(path))
 
 
-def resolved(config: TrainConfig) -> TrainConfig:
+def make_portable(config: TrainConfig) -> TrainConfig:
     """With absolute paths and the precision of this machine, so that it can be resumed anywhere."""
 
     def absolute(texts: tuple[str, ...]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from trafo.errors import ConfigError
 from trafo.training import machine
 from trafo.training.auto.text import SHAPES, Text, best_choice, choose, model_of, vocabulary_for
 from trafo.training.config import MachineConfig, TrainConfig
-from trafo.training.start import resolved
+from trafo.training.start import make_portable
 
 texts = st.floats(1e3, 1e11)
 work = st.floats(1e11, 1e18)
@@ -188,7 +188,7 @@ def test_auto_is_bfloat16_where_it_is_much_faster(
     asked, _ = parse([book, "--machine.dtype", "float32"], "")
     assert asked.machine.dtype == "float32"
     # A run has what was found, whatever machine it is resumed on.
-    assert resolved(TrainConfig(machine=MachineConfig(dtype="auto"))).machine.dtype == expected
+    assert make_portable(TrainConfig(machine=MachineConfig(dtype="auto"))).machine.dtype == expected
     machine._peak_now.cache_clear()
 
 

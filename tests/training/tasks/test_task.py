@@ -88,7 +88,7 @@ def make(config: TrainConfig, task: Task | None = None) -> Training:
     model = nn.Linear(3, 1, bias=False)
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1)]
     for group in optimizers[0].param_groups:
-        group["top_lr"] = group["lr"]
+        group["peak_lr"] = group["lr"]
     device = torch.device("cpu")
     return Training(config, Ranks(), device, task, model, task.objective(model), [*optimizers])
 

@@ -8,8 +8,8 @@ from typing import Protocol, TypeVar
 
 from trafo.errors import require
 from trafo.models import TransformerLMConfig
-from trafo.training.auto.pairs import choose_for_pairs, tell_of_pairs
-from trafo.training.auto.text import choose, tell
+from trafo.training.auto.pairs import choose_for_pairs, print_pair_settings
+from trafo.training.auto.text import choose, print_settings
 from trafo.training.config import MachineConfig, TrainConfig
 
 C = TypeVar("C", bound=TrainConfig)
@@ -61,13 +61,13 @@ def settle(given: Given) -> TrainConfig:
     if asked.pairs:
         config = given(choose_for_pairs(asked))
         _require_used(asked, config)
-        tell_of_pairs(config)
+        print_pair_settings(config)
     else:
         chosen = choose(asked)
         model = with_fitting_heads(chosen.model, given(Asked.over(chosen)).model)
         config = given(dataclasses.replace(chosen, model=model))
         _require_used(asked, config)
-        tell(config)
+        print_settings(config)
     return config
 
 

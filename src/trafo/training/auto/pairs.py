@@ -15,10 +15,10 @@ from trafo.runtime.sizes import format_size, parse_duration
 from trafo.training.auto.text import (
     SECONDS,
     fast_optimizer,
-    optimizer_in_words,
+    format_optimizer,
+    format_peak,
+    format_steps,
     peak_flops,
-    peak_in_words,
-    steps_in_words,
 )
 from trafo.training.config import MachineConfig, TrainConfig
 from trafo.training.distributed import is_first_process
@@ -66,7 +66,7 @@ def choose_for_pairs(asked: TrainConfig) -> TrainConfig:
     )
 
 
-def tell_of_pairs(config: TrainConfig) -> None:
+def print_pair_settings(config: TrainConfig) -> None:
     """Print the settings once: those chosen, and those set by the user.
 
     Not before it is known that the files can be used: they are read to the end.
@@ -145,14 +145,14 @@ def _settings(config: TrainConfig) -> str:
     return ", ".join(
         [
             f"for {format_size(sum(map(_size, config.pairs)))} of sentence pairs and "
-            f"{peak_in_words(config)}: {config.architecture}",
+            f"{format_peak(config)}: {config.architecture}",
             _vocabulary(model, config.translation.joint),
             _sizes(model),
             f"dropout {model.dropout:g}",
             f"label smoothing {config.label_smoothing:g}",
             f"about {tokens:,} target tokens per step",
-            steps_in_words(config, seconds),
-            *optimizer_in_words(config.optimizer),
+            format_steps(config, seconds),
+            *format_optimizer(config.optimizer),
         ]
     )
 

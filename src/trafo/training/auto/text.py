@@ -96,7 +96,7 @@ def choose(asked: TrainConfig) -> TrainConfig:
     )
 
 
-def tell(config: TrainConfig) -> None:
+def print_settings(config: TrainConfig) -> None:
     """Print the settings once: those chosen, and those set by the user."""
     if is_first_process():
         say(f"settings {_settings(config)}; any flag changes them, --show-config prints them all")
@@ -109,34 +109,34 @@ def _settings(config: TrainConfig) -> str:
     seconds = config.steps * flops / _flops_per_second(config)
     return ", ".join(
         [
-            f"for {format_size(_measure(config).num_bytes)} of text and {peak_in_words(config)}: "
+            f"for {format_size(_measure(config).num_bytes)} of text and {format_peak(config)}: "
             f"{config.architecture}",
             f"vocabulary {model.vocab_size:,}",
             f"{model.num_layers} layers of {model.d_model} with {model.num_heads} heads",
             *(["zero-initialized outputs"] if getattr(model, "zero_init_outputs", False) else []),
             f"context length {config.seq}",
             f"batch size {config.batch_size}",
-            steps_in_words(config, seconds),
-            *optimizer_in_words(config.optimizer),
+            format_steps(config, seconds),
+            *format_optimizer(config.optimizer),
         ]
     )
 
 
-def steps_in_words(config: TrainConfig, seconds: float) -> str:
+def format_steps(config: TrainConfig, seconds: float) -> str:
     """The steps with the time they are expected to take, or the budget."""
     if config.budget is not None:
         return f"steps for {config.budget}"
     return f"{config.steps:,} steps (about {format_duration(seconds)})"
 
 
-def optimizer_in_words(optimizer: OptimizerConfig) -> list[str]:
+def format_optimizer(optimizer: OptimizerConfig) -> list[str]:
     """Optimizer and rates, and the schedule."""
     muon = f"muon {optimizer.muon_lr:g}, adamw " if optimizer.name == "muon" else ""
     rates = f"{optimizer.name} (learning rate {muon}{optimizer.lr:g})"
     return [rates, f"{optimizer.schedule.name} schedule"]
 
 
-def peak_in_words(config: TrainConfig) -> str:
+def format_peak(config: TrainConfig) -> str:
     """The machine's peak, and when it was measured."""
     if given := config.machine.peak_flops:
         return f"{given:.3g} FLOP/s"
