@@ -19,8 +19,8 @@ import torch
 
 from model_peers import CONFIG
 from trafo.checkpoint.bundle import Bundle
-from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.models import TransformerLM
+from trafo.tokenizer import Tokenizer
 from trafo.tokenizer.formats.load import load_any
 
 HOST = "127.0.0.1"
@@ -80,7 +80,7 @@ def make_bundle(tokenizer: Path) -> Bundle:
     """The same random weights in every process."""
     torch.manual_seed(0)
     model = TransformerLM.from_config(CONFIG).eval()
-    return Bundle(model, ModelTokenizer.of(load_any(tokenizer)), Path("random"), 0)
+    return Bundle(model, Tokenizer.from_spec(load_any(tokenizer)), Path("random"), 0)
 
 
 def make_tokenizer(folder: Path) -> Path:

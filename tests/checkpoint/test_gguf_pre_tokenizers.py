@@ -112,7 +112,7 @@ def texts(leave_out, count):
 
 def assert_same_ids(path, leave_out="", count=150):
     server, tokenizer = serve(path), load_tokenizer(path)
-    begin = [] if tokenizer.markers.begin is None else [tokenizer.markers.begin]
+    begin = [] if tokenizer.begin is None else [tokenizer.begin]
     for text in texts(leave_out, count):
         theirs = ask(server, "/tokenize", content=text, add_special=True)["tokens"]
         assert begin + tokenizer.encode(text) == theirs, text
@@ -137,7 +137,7 @@ def test_every_name_means_the_same(tmp_path, pre):
 def test_the_file_decides_about_the_begin_token(tmp_path, add):
     write(tmp_path / "a.gguf", "smollm", add_bos_token=add)
     assert_same_ids(tmp_path / "a.gguf", count=3)
-    assert (load_tokenizer(tmp_path / "a.gguf").markers.begin == BEGIN) is add
+    assert (load_tokenizer(tmp_path / "a.gguf").begin == BEGIN) is add
 
 
 SPECIALS = [
@@ -167,11 +167,11 @@ def test_token_types_decide_what_text_may_hold(tmp_path):
 def test_the_same_tokens_end_an_answer(tmp_path, others):
     specials = [*SPECIALS, *others]
     write(tmp_path / "a.gguf", "gpt-2", specials=specials)
-    server, markers = serve(tmp_path / "a.gguf"), load_tokenizer(tmp_path / "a.gguf").markers
+    server, tokenizer = serve(tmp_path / "a.gguf"), load_tokenizer(tmp_path / "a.gguf")
     for i in range(BEGIN, BEGIN + 1 + len(specials)):
         body = {"prompt": "a", "n_predict": 2, "temperature": 0, "logit_bias": [[i, 1000.0]]}
         answer = ask(server, "/completion", **body)
-        assert (answer["stop_type"] == "eos") is (i in markers.ends), specials[i - BEGIN - 1]
+        assert (answer["stop_type"] == "eos") is (i in tokenizer.ends), specials[i - BEGIN - 1]
 
 
 @pytest.mark.parametrize("pre", [*REFUSED, "of-tomorrow"])

@@ -12,7 +12,6 @@ from trafo.checkpoint.bundle import load_bundle, load_config
 from trafo.checkpoint.convert.gguf_file import save_gguf
 from trafo.checkpoint.export import export_model
 from trafo.checkpoint.locate import load_tokenizer
-from trafo.checkpoint.model_tokenizer import Markers
 from trafo.errors import FormatError, InputError
 from trafo.models import TransformerLM
 from trafo.tokenizer import Tokenizer
@@ -42,7 +41,7 @@ def test_what_was_exported_is_loaded_as_it_is(tmp_path, to, pattern):
     assert bundle.tokenizer.hash == tokenizer(pattern).hash
     assert bundle.tokenizer.encode(TEXT) == tokenizer(pattern).encode(TEXT)
     end = tokenizer().special_tokens["<|endoftext|>"]
-    assert bundle.tokenizer.markers == Markers(None, frozenset([end]), frozenset([end]))
+    assert markers(bundle.tokenizer) == (None, frozenset([end]), frozenset([end]))
     assert load_config(path).d_model == 16
 
 
@@ -77,6 +76,14 @@ def template_of(*names):
     }
 
 
+def markers(tokenizer):
+    return tokenizer.begin, tokenizer.ends, tokenizer.hidden
+
+
+def files_markers(folder, **files):
+    return markers(with_files(folder, **files))
+
+
 def with_files(folder, *, template=None, **files):
     """A Hugging Face folder with other begin and end tokens."""
     export_model(TransformerLM(**SHAPE), folder, tokenizer=tokenizer(specials=SPECIALS))
@@ -88,7 +95,7 @@ def with_files(folder, *, template=None, **files):
         path = folder / f"{name}.json"
         old = json.loads(path.read_text()) if path.exists() else {}
         path.write_text(json.dumps(old | value))
-    return load_tokenizer(folder).markers
+    return load_tokenizer(folder)
 
 
 def test_hugging_face_says_where_a_text_begins_and_ends(tmp_path):
@@ -96,21 +103,23 @@ def test_hugging_face_says_where_a_text_begins_and_ends(tmp_path):
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     sequence = {"type": "Sequence", "processors": [byte_level, template]}
     hidden = frozenset([259, 260, 262])  # <think> is text
-    assert with_files(
+    assert files_markers(
         tmp_path / "a", template=sequence, generation_config={"eos_token_id": [260, 262]}
-    ) == Markers(259, frozenset([260, 262]), hidden)
-    assert with_files(tmp_path / "b", config={"eos_token_id": 262}) == Markers(
-        None, frozenset([262]), hidden
+    ) == (259, frozenset([260, 262]), hidden)
+    assert files_markers(tmp_path / "b", config={"eos_token_id": 262}) == (
+        None,
+        frozenset([262]),
+        hidden,
     )
-    assert with_files(
+    assert files_markers(
         tmp_path / "c",
         tokenizer_config={"eos_token": {"__type": "AddedToken", "content": "<|end|>"}},
-    ) == Markers(None, frozenset([260]), hidden)
-    assert with_files(
+    ) == (None, frozenset([260]), hidden)
+    assert files_markers(
         tmp_path / "d",
         template=byte_level,
         tokenizer_config={"bos_token": "<|begin|>", "add_bos_token": True},
-    ) == Markers(None, frozenset(), hidden)
+    ) == (None, frozenset(), hidden)
     transformers = pytest.importorskip("transformers")
     for name in "abcd":
         theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / name)
@@ -197,15 +206,15 @@ def test_truncation_and_padding_are_not_applied_as_in_transformers(tmp_path, cap
 def test_exports_begin_and_end_texts_as_their_source_does(tmp_path, to):
     template = template_of("<|begin|>", "A")
     ends = {"eos_token_id": [260, 262]}
-    markers = with_files(tmp_path / "in", template=template, generation_config=ends)
+    given = with_files(tmp_path / "in", template=template, generation_config=ends)
     source = load_bundle(tmp_path / "in")
     export_model(source.model, tmp_path / NAMES[to], tokenizer=source.tokenizer)
     again = load_bundle(tmp_path / NAMES[to]).tokenizer
     if to == "llama2c":  # trafo's own folder does not say which special tokens are shown
-        assert again.markers.hidden == markers.hidden | {261}
+        assert again.hidden == given.hidden | {261}
     else:
-        assert again.markers.hidden == markers.hidden
-    assert (again.markers.begin, again.markers.ends) == (259, frozenset([260, 262]))
+        assert again.hidden == given.hidden
+    assert (again.begin, again.ends) == (259, frozenset([260, 262]))
     if to == "hf":
         transformers = pytest.importorskip("transformers")
         theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / NAMES[to])
@@ -271,7 +280,7 @@ def test_gguf_says_where_a_text_begins_and_ends(tmp_path):
     writer.write_tensors_to_file()
     writer.close()
     found = load_tokenizer(path)
-    assert found.markers == Markers(4, frozenset([5, 6]), frozenset([4, 5, 6]))
+    assert markers(found) == (4, frozenset([5, 6]), frozenset([4, 5, 6]))
     assert found.encode("ab<tool> b") == [3, 6, 2, 1]
     assert found.pattern == "llama3"
     assert 7 not in found.vocab

@@ -1,6 +1,7 @@
 """Chat templates, against transformers' `apply_chat_template`, and what they may not do."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,6 @@ from hypothesis import strategies as st
 from trafo.checkpoint.convert.gguf_file import save_gguf
 from trafo.checkpoint.convert.hugging_face import save_hugging_face
 from trafo.checkpoint.locate import load_tokenizer
-from trafo.checkpoint.model_tokenizer import Markers, ModelTokenizer
 from trafo.errors import InputError
 from trafo.generate import chat_template
 from trafo.generate.chat_template import ChatTemplate
@@ -113,7 +113,7 @@ def test_messages_never_hold_control_tokens(folder):
     def stays_text(parts):
         content = "".join(parts)
         ids = template.encode(tokenizer, [{"role": "user", "content": content}])
-        assert [i for i in ids if i in tokenizer.markers.hidden] == [*written, *written, written[0]]
+        assert [i for i in ids if i in tokenizer.hidden] == [*written, *written, written[0]]
         assert f"user\n{content}<|im_end|>" in tokenizer.decode(ids)
 
     stays_text()
@@ -121,25 +121,26 @@ def test_messages_never_hold_control_tokens(folder):
 
 def test_where_templates_are_found(folder, tmp_path):
     tell(folder, chat_template="config")
-    assert load_tokenizer(folder).chat_template == "config"
+    assert load_tokenizer(folder).spec.chat_template == "config"
     tools = [{"name": "tools", "template": "x"}, {"name": "default", "template": "usual"}]
     tell(folder, chat_template=tools)
-    assert load_tokenizer(folder).chat_template == "usual"
+    assert load_tokenizer(folder).spec.chat_template == "usual"
     (folder / "chat_template.jinja").write_text("file")
     tokenizer = load_tokenizer(folder)
     (folder / "chat_template.jinja").unlink()
-    assert tokenizer.chat_template == "file"
+    assert tokenizer.spec.chat_template == "file"
     for save in (save_gguf, save_hugging_face):  # and written again
         path = tmp_path / save.__name__
         save(TransformerLM(261, 32, 16, 1, 2), path, tokenizer=tokenizer)
         again = load_tokenizer(path)
-        assert again.chat_template == "file"
-        assert again.chat_tokens == {"bos_token": "<|begin|>", "eos_token": "<|im_end|>"}
+        assert again.spec.chat_template == "file"
+        assert again.spec.chat_tokens == {"bos_token": "<|begin|>", "eos_token": "<|im_end|>"}
 
 
 def test_a_model_without_a_template_has_a_plain_one():
-    tokenizer = ModelTokenizer.of(
-        Tokenizer(VOCAB, [], SPECIALS).spec, Markers(257, hidden=frozenset([260]))
+    spec = Tokenizer(VOCAB, [], SPECIALS).spec
+    tokenizer = Tokenizer.from_spec(
+        replace(spec, begin=257, ends=frozenset(), hidden=frozenset([260]))
     )
     messages = [{"role": "developer", "content": "x"}, {"role": "user", "content": "<|user|>"}]
     ids = ChatTemplate.of(tokenizer).encode(tokenizer, messages)

@@ -1,6 +1,7 @@
 """Text in, text out: streaming, stop strings, ends, characters of many bytes."""
 
 import struct
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.shared import shared
 
-from trafo.checkpoint.model_tokenizer import Markers, ModelTokenizer
 from trafo.errors import ConfigError, InputError
 from trafo.generate import GenerationConfig, generate, generate_ids, stream, stream_text
 from trafo.generate.complete import encode_prompt
@@ -139,7 +139,8 @@ CHAT = ("<|begin|>", "<|end|>", "<|user|>", "<think>")
 def chat_tokenizer():
     """256 to 259 are the special tokens; <think> is one that is printed."""
     spec = Tokenizer(BYTES, [], CHAT).spec
-    return ModelTokenizer.of(spec, Markers(256, frozenset([257, 98]), frozenset([256, 257, 258])))
+    ends, hidden = frozenset([257, 98]), frozenset([256, 257, 258])
+    return Tokenizer.from_spec(replace(spec, begin=256, ends=ends, hidden=hidden))
 
 
 class Says(Scripted):

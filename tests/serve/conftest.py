@@ -13,7 +13,6 @@ import torch
 from starlette.testclient import TestClient
 
 from trafo.checkpoint.bundle import Bundle
-from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.generate.chat_template import ChatTemplate
 from trafo.generate.engine import Engine, EngineConfig, build_engine
 from trafo.models import EncoderDecoder, EncoderDecoderConfig, TransformerLM
@@ -21,6 +20,7 @@ from trafo.serve.app import App
 from trafo.serve.config import ServeConfig
 from trafo.serve.models import LanguageModel, Models
 from trafo.serve.worker import Worker
+from trafo.tokenizer import Tokenizer
 from trafo.tokenizer.formats.spec import TokenizerSpec
 
 
@@ -34,7 +34,7 @@ def tiny_bundle() -> Bundle:
         model.head_weight.mul_(6.0)
     vocab = {i: bytes([i]) for i in range(256)} | {256: b"<|endoftext|>"}
     spec = TokenizerSpec(vocab, [], {"<|endoftext|>": 256})
-    return Bundle(model, ModelTokenizer.of(spec), Path("tiny"), 7)
+    return Bundle(model, Tokenizer.from_spec(spec), Path("tiny"), 7)
 
 
 @pytest.fixture(scope="session")

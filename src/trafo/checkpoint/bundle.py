@@ -27,7 +27,6 @@ from trafo.checkpoint.locate import (
     kind_of,
     load_tokenizer,
 )
-from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.checkpoint.store import CheckpointStore, read_state, read_step, read_weights
 from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.errors import ConfigError, FormatError, InputError, require_path
@@ -35,6 +34,7 @@ from trafo.fast import accelerate
 from trafo.models import CausalLM, ModelConfig, config_from, model_name
 from trafo.models.translator import Translator
 from trafo.runtime.console import say
+from trafo.tokenizer.tokenizer import Tokenizer
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Bundle:
     """What generation and evaluation need."""
 
     model: CausalLM
-    tokenizer: ModelTokenizer
+    tokenizer: Tokenizer
     source: Path
     """the folder or file that the weights came from"""
     step: int | None = None
@@ -86,7 +86,7 @@ def load_bundle(path: str | PathLike[str], *, best: bool = False, fast: bool = T
     return bundle
 
 
-def load(path: str | PathLike[str], *, best: bool = False) -> tuple[CausalLM, ModelTokenizer]:
+def load(path: str | PathLike[str], *, best: bool = False) -> tuple[CausalLM, Tokenizer]:
     """The model at `path` and its tokenizer: `model, tokenizer = trafo.load("runs/latest")`."""
     bundle = load_bundle(path, best=best)
     return bundle.model, bundle.tokenizer

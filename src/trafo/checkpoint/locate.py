@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.errors import FormatError, InputError, TrafoError
 from trafo.runtime.remote import local_copy_of
 from trafo.tokenizer.formats.load import load_any
+from trafo.tokenizer.tokenizer import Tokenizer
 
 CHECKPOINTS = "checkpoints"
 TOKENIZER = "tokenizer"
@@ -56,7 +57,7 @@ def kind_of(path: Path) -> Kind:
     )
 
 
-def load_tokenizer(path: str | Path) -> ModelTokenizer:
+def load_tokenizer(path: str | Path) -> Tokenizer:
     """The tokenizer of a model, or a tokenizer's own folder or file."""
     path = local_copy_of(path)
     match find_kind(path):
@@ -74,16 +75,16 @@ def load_tokenizer(path: str | Path) -> ModelTokenizer:
         case "llama2c":
             return _with_markers(_beside(path))
         case None:
-            return ModelTokenizer.of(load_any(path))
+            return Tokenizer.from_spec(load_any(path))
 
 
-def _with_markers(folder: Path) -> ModelTokenizer:
+def _with_markers(folder: Path) -> Tokenizer:
     from trafo.checkpoint.convert.hugging_face_tokenizer import read_tokenizer
 
     return read_tokenizer(folder)
 
 
-def _of_run(run: Path) -> ModelTokenizer:
+def _of_run(run: Path) -> Tokenizer:
     try:
         parts = load_any(run / TOKENIZER)
     except TrafoError as error:
@@ -92,7 +93,8 @@ def _of_run(run: Path) -> ModelTokenizer:
         raise InputError(what, where=str(run / TOKENIZER), hint=hint) from None
     from trafo.checkpoint.convert.hugging_face_tokenizer import read_chat
 
-    return ModelTokenizer.of(parts, None, *read_chat(run))
+    template, tokens = read_chat(run)
+    return Tokenizer.from_spec(replace(parts, chat_template=template, chat_tokens=tokens))
 
 
 def _beside(path: Path) -> Path:

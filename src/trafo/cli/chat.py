@@ -58,7 +58,7 @@ def run(options: Options) -> None:
     from trafo.fast.threads import torch_threads
 
     bundle = load_bundle(options.run, best=options.best, fast=options.kernel != "readable")
-    has_template = options.template and bundle.tokenizer.chat_template is not None
+    has_template = options.template and bundle.tokenizer.spec.chat_template is not None
     threads = torch_threads(options.threads)
     if has_template:
         say(_HELP_WITH_TEMPLATE)

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trafo.checkpoint.model_tokenizer import markers_of
 from trafo.errors import InputError
 from trafo.models import CausalLM, record_attention
 from trafo.models.base import evaluating
@@ -27,7 +26,7 @@ class Attention:
 @torch.no_grad()
 def attention(model: CausalLM, tokenizer: Tokenizer, text: str) -> Attention:
     """The attention weights of a model on a text."""
-    begin = markers_of(tokenizer).begin
+    begin = tokenizer.begin
     ids = [*([] if begin is None else [begin]), *tokenizer.encode(text)]
     if not ids:
         raise InputError("the text is empty", hint="give at least one character")

@@ -22,9 +22,9 @@ from pathlib import Path
 from threading import Lock, Timer
 from typing import Any
 
-from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.errors import InputError, MissingPackageError
 from trafo.generate import chat_sandbox
+from trafo.tokenizer.tokenizer import Tokenizer
 
 _PLAIN_NAMES = {"system": "System", "developer": "System", "user": "User", "assistant": "Assistant"}
 _PLAIN_STOPS = ("\nUser:", "\nSystem:")
@@ -49,18 +49,18 @@ class ChatTemplate:
     _sandbox: _Sandbox = field(default_factory=lambda: _Sandbox(), repr=False, compare=False)
 
     @classmethod
-    def of(cls, tokenizer: ModelTokenizer) -> ChatTemplate:
+    def of(cls, tokenizer: Tokenizer) -> ChatTemplate:
         """The template of a model; the plain form if it has none."""
-        if tokenizer.chat_template is None:
+        if tokenizer.spec.chat_template is None:
             return cls()
-        return cls(tokenizer.chat_template, (), tokenizer.chat_tokens)
+        return cls(tokenizer.spec.chat_template, (), tokenizer.spec.chat_tokens)
 
-    def encode(self, tokenizer: ModelTokenizer, messages: Chat) -> list[int]:
+    def encode(self, tokenizer: Tokenizer, messages: Chat) -> list[int]:
         """The ids of a chat, up to where the assistant answers.
 
         As in transformers, a template itself writes the begin token, or wants none.
         """
-        hidden = tokenizer.markers.hidden
+        hidden = tokenizer.hidden
         controls = {token: i for token, i in tokenizer.special_tokens.items() if i in hidden}
         longest_first = sorted(controls, key=len, reverse=True)
         text = "".join(message["content"] for message in messages)
@@ -77,7 +77,7 @@ class ChatTemplate:
                 ids.append(controls[part])
             elif part:
                 ids += tokenizer.encode(_replace(part, originals), "ignore")
-        begin = tokenizer.markers.begin
+        begin = tokenizer.begin
         return [begin, *ids] if self.source is None and begin is not None else ids
 
     def _write(self, messages: Chat, tokens: Mapping[str, str]) -> str:
@@ -93,10 +93,10 @@ class ChatTemplate:
         return self._sandbox.render(self.source, {"messages": messages, **variables, **tokens})
 
 
-def _token_names(tokenizer: ModelTokenizer) -> dict[str, str]:
+def _token_names(tokenizer: Tokenizer) -> dict[str, str]:
     """For models whose files do not name them."""
     names = {i: name for name, i in tokenizer.special_tokens.items()}
-    begin, end = tokenizer.markers.begin, min(tokenizer.markers.ends, default=-1)
+    begin, end = tokenizer.begin, min(tokenizer.ends, default=-1)
     return {
         "bos_token": "" if begin is None else names.get(begin, ""),
         "eos_token": names.get(end, ""),

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
-from trafo.checkpoint.model_tokenizer import markers_of
 from trafo.errors import ConfigError, InputError, require_lists
 from trafo.generate.beam_config import BeamConfig
 from trafo.generate.config import EngineConfig, GenerationConfig
@@ -177,7 +176,7 @@ def encode_prompt(
     if not isinstance(prompt, str):
         raise InputError(f"a prompt has type {type(prompt).__name__}", hint="it must be a string")
     ids = tokenizer.encode(prompt, "allow" if config.allow_special else "ignore")
-    begin = markers_of(tokenizer).begin
+    begin = tokenizer.begin
     if begin is not None and ids[:1] != [begin]:
         return [begin, *ids]
     if ids:

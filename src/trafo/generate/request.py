@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trafo.checkpoint.model_tokenizer import markers_of
 from trafo.errors import InputError
 from trafo.generate.config import GenerationConfig
 from trafo.generate.sampling import Token
@@ -54,7 +53,7 @@ class Request:
         """With the end tokens and the vocabulary of a tokenizer; chat markers are not shown."""
         if config.ignore_end:
             return cls(prompt, config, frozenset(), tokenizer.vocab)
-        hidden = dict.fromkeys(markers_of(tokenizer).hidden, b"")
+        hidden = dict.fromkeys(tokenizer.hidden, b"")
         vocab = ChainMap(hidden, tokenizer.vocab)
         return cls(prompt, config, _end_ids(tokenizer, config), vocab)
 
@@ -62,7 +61,7 @@ class Request:
 def _end_ids(tokenizer: Tokenizer, config: GenerationConfig) -> frozenset[int]:
     """The ids that end a completion: the model's own end tokens, or the config's."""
     if config.end_token is None:
-        return markers_of(tokenizer).ends
+        return tokenizer.ends
     if config.end_token not in tokenizer.special_tokens:
         known = ", ".join(tokenizer.special_tokens) or "none"
         raise InputError(

@@ -122,7 +122,7 @@ async def tokenize(http: HttpRequest) -> Response:
 
     def content() -> Json:
         ids = tokenizer.encode(body.prompt, "ignore")
-        begin = tokenizer.markers.begin
+        begin = tokenizer.begin
         if body.add_special_tokens and begin is not None:
             ids = [begin, *ids]
         return {

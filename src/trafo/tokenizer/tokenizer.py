@@ -23,11 +23,19 @@ import numpy as np
 from trafo.errors import InputError, check_types, require_lists
 from trafo.tokenizer.formats.gpt2 import read_gpt2
 from trafo.tokenizer.formats.load import load_any, save_folder
-from trafo.tokenizer.formats.spec import TokenizerSpec, hash_spec, with_special_tokens
+from trafo.tokenizer.formats.spec import (
+    END_OF_TEXT,
+    TokenizerSpec,
+    hash_spec,
+    with_special_tokens,
+)
 from trafo.tokenizer.pure_python import FirstEncoder, SpecialPolicy
+from trafo.tokenizer.reference import split_specials
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+    from torch import Tensor
 
     from trafo.tokenizer.encoding import CompiledEncoder, Encoder
     from trafo.tokenizer.kernels.arrays import Ids
@@ -163,10 +171,52 @@ class Tokenizer:
     def __repr__(self) -> str:
         return f"Tokenizer({len(self.vocab):,} tokens, pattern={self.pattern!r}, {self.hash[:12]})"
 
+    @property
+    def begin(self) -> int | None:
+        """The id that a model expects before a text, if any."""
+        return self.spec.begin
+
+    @cached_property
+    def ends(self) -> frozenset[int]:
+        """The ids that end a completion."""
+        usual = {i for token, i in self.special_tokens.items() if token == END_OF_TEXT}
+        return frozenset(usual) if self.spec.ends is None else self.spec.ends
+
+    @cached_property
+    def hidden(self) -> frozenset[int]:
+        """The ids of control tokens, which are not printed."""
+        every = frozenset(self.special_tokens.values())
+        return every if self.spec.hidden is None else self.spec.hidden
+
+    @cached_property
+    def _added(self) -> list[str]:
+        """The special tokens that are not control tokens: any text may hold them."""
+        return [token for token, i in self.special_tokens.items() if i not in self.hidden]
+
     # Text to ids
 
     def encode(self, text: str, special: SpecialPolicy = "allow") -> list[int]:
-        """The ids of a text; by default, special tokens in it become their ids (`allow`)."""
+        """The ids of a text; by default, special tokens in it become their ids (`allow`).
+
+        `ignore` is about control tokens: added tokens that are text become their ids.
+        """
+        if special == "ignore" and self._added and isinstance(text, str):
+            added = {token: [self.special_tokens[token]] for token in self._added}
+            spans = split_specials(text, self._added)
+            return [i for span in spans for i in added.get(span) or self._encode(span, special)]
+        return self._encode(text, special)
+
+    def encode_tensor(self, text: str) -> Tensor:
+        """The ids of a text (1, seq) as a model takes them, after the begin token if it has one.
+
+        `model(tokenizer.encode_tensor("Hello"))` gives logits.
+        """
+        import torch
+
+        begin = [] if self.begin is None else [self.begin]
+        return torch.tensor([begin + self.encode(text)], dtype=torch.long)
+
+    def _encode(self, text: str, special: SpecialPolicy) -> list[int]:
         if self._fast is not None:
             return self._fast.encode(text, special)
         first = self._first

@@ -25,7 +25,6 @@ from typing import Any, TypeVar
 
 from trafo.checkpoint.bundle import Bundle, TranslatorBundle, load_bundle, load_translator
 from trafo.checkpoint.locate import CHECKPOINTS, MANIFEST, RUN_CONFIG, TOKENIZER
-from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.checkpoint.store import CheckpointStore, read_state
 from trafo.config import fields_table, flatten, load, parse_flags, to_yaml, with_values
 from trafo.config.load import nested
@@ -43,6 +42,7 @@ from trafo.runtime.atomic import (
 )
 from trafo.runtime.console import say
 from trafo.runtime.sizes import parse_duration
+from trafo.tokenizer.tokenizer import Tokenizer
 from trafo.training.config import TrainConfig
 from trafo.training.metrics import Record, newest_validation, read_metrics
 from trafo.training.plan import Plan
@@ -188,7 +188,7 @@ class Run:
         return self._load(load_bundle).model
 
     @property
-    def tokenizer(self) -> ModelTokenizer:
+    def tokenizer(self) -> Tokenizer:
         """Its tokenizer."""
         return self._load(load_bundle).tokenizer
 

@@ -18,7 +18,6 @@ import uvicorn
 from playwright.sync_api import expect
 
 from trafo.checkpoint.bundle import Bundle, TranslatorBundle
-from trafo.checkpoint.model_tokenizer import ModelTokenizer
 from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.generate.chat_template import ChatTemplate
 from trafo.generate.engine import Engine, EngineConfig, build_engine
@@ -68,7 +67,7 @@ def language_bundle(tokenizer: Tokenizer, run_folder: Path) -> Bundle:
         model.head_weight.mul_(6.0)
     spec = TokenizerSpec(tokenizer.vocab, tokenizer.merges, tokenizer.special_tokens)
     source = run_folder / "tiny" / "checkpoints" / "step-00000007"
-    return Bundle(model, ModelTokenizer.of(spec), source, 7)
+    return Bundle(model, Tokenizer.from_spec(spec), source, 7)
 
 
 @pytest.fixture(scope="session")

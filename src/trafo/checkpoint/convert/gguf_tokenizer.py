@@ -5,6 +5,7 @@ SentencePiece, which it does not have.
 """
 
 from collections.abc import Collection
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -17,7 +18,6 @@ from trafo.checkpoint.convert.gguf_pre_tokenizers import (
     WHOLE_WORDS,
 )
 from trafo.checkpoint.convert.gguf_reader import GGUF
-from trafo.checkpoint.model_tokenizer import Markers, ModelTokenizer, markers_of
 from trafo.errors import ConfigError, TrafoError, require
 from trafo.runtime.console import say
 from trafo.tokenizer.formats.gpt2 import from_printable, to_printable
@@ -66,7 +66,7 @@ def write_tokenizer(
         say("llama.cpp will merge words that are tokens from bytes, not take them whole")
     if tokenizer.spec.nfc:
         say("llama.cpp will take text as it is; this tokenizer normalizes it to NFC")
-    special, markers = set(tokenizer.special_tokens.values()), markers_of(tokenizer)
+    special = set(tokenizer.special_tokens.values())
     tokens, kinds = [], []
     for i in range(vocab_size):
         known = tokenizer.vocab.get(i)
@@ -75,7 +75,7 @@ def write_tokenizer(
             kinds.append(_UNUSED)
         else:
             tokens.append(known.decode() if i in special else to_printable(known))
-            kinds.append(_kind_of(i, special, markers.hidden))
+            kinds.append(_kind_of(i, special, tokenizer.hidden))
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
@@ -83,14 +83,13 @@ def write_tokenizer(
     merges = [f"{to_printable(a)} {to_printable(b)}" for a, b in tokenizer.merges]
     writer.add_token_merges(merges or [_NO_MERGES])
     writer.add_bool(_WHOLE_WORDS, tokenizer.spec.whole_words)
-    writer.add_add_bos_token(markers.begin is not None)
-    named = {"bos": markers.begin, "eos": None}
-    if isinstance(tokenizer, ModelTokenizer):
-        for name in _NAMED:
-            token = tokenizer.chat_tokens.get(f"{name}_token", "")
-            named[name] = tokenizer.special_tokens.get(token, named.get(name))
-        if tokenizer.chat_template is not None:
-            writer.add_chat_template(tokenizer.chat_template)
+    writer.add_add_bos_token(tokenizer.begin is not None)
+    named = {"bos": tokenizer.begin, "eos": None}
+    for name in _NAMED:
+        token = tokenizer.spec.chat_tokens.get(f"{name}_token", "")
+        named[name] = tokenizer.special_tokens.get(token, named.get(name))
+    if tokenizer.spec.chat_template is not None:
+        writer.add_chat_template(tokenizer.spec.chat_template)
     if named["bos"] is None:
         named["bos"] = tokenizer.special_tokens.get(END_OF_TEXT)
     end = named.pop("eos")
@@ -98,7 +97,7 @@ def write_tokenizer(
         if special_id is not None:
             writer.add_uint32(f"tokenizer.ggml.{_NAMED[name]}_token_id", special_id)
     usual = {tokenizer.special_tokens.get(name) for name in _NAMES_OF_ENDS.split()}
-    ends = sorted(markers.ends, key=lambda i: (i != end, i in usual, i))
+    ends = sorted(tokenizer.ends, key=lambda i: (i != end, i in usual, i))
     what = f"{len(ends)} end tokens, of which a GGUF file holds {len(_ENDS)}"
     require(usual.issuperset(ends[len(_ENDS) :]), what, "write another format")
     for name, i in zip(_ENDS, ends, strict=False):
@@ -111,7 +110,7 @@ def _kind_of(i: int, special: set[int], hidden: Collection[int]) -> int:
     return _CONTROL if i in hidden else _USER_DEFINED
 
 
-def read_tokenizer(file: GGUF) -> ModelTokenizer:
+def read_tokenizer(file: GGUF) -> Tokenizer:
     """The tokenizer stored in the file."""
     kind = file.text("tokenizer.ggml.model", "no_vocab")
     if kind in ("no_vocab", "none"):
@@ -131,11 +130,16 @@ def read_tokenizer(file: GGUF) -> ModelTokenizer:
             for name, i in ids.items()
             if isinstance(i, int) and i in parts.vocab
         }
-        return ModelTokenizer.of(
-            parts,
-            _read_markers(file, parts, controls),
-            template if isinstance(template, str) else None,
-            tokens,
+        begin, ends = _read_markers(file, parts)
+        return Tokenizer.from_spec(
+            replace(
+                parts,
+                begin=begin,
+                ends=ends,
+                hidden=controls | ends,
+                chat_template=template if isinstance(template, str) else None,
+                chat_tokens=tokens,
+            )
         )
     except TrafoError as error:
         raise file.refusal(f"its tokenizer: {error.what}", error.hint) from None
@@ -146,7 +150,7 @@ def read_tokenizer(file: GGUF) -> ModelTokenizer:
         raise file.refusal(f"its tokenizer is damaged: {error}") from None
 
 
-def _read_parts(file: GGUF) -> tuple[TokenizerSpec, set[int]]:
+def _read_parts(file: GGUF) -> tuple[TokenizerSpec, frozenset[int]]:
     """The tokenizer, and which of its special tokens are control tokens."""
     pre = file.text("tokenizer.ggml.pre", "default")
     if pre not in PATTERNS:
@@ -172,11 +176,11 @@ def _read_parts(file: GGUF) -> tuple[TokenizerSpec, set[int]]:
         raise file.refusal("tokens, but no merges that make them")
     whole_words = file.get(_WHOLE_WORDS)
     whole_words = pre in WHOLE_WORDS if whole_words is None else bool(whole_words)
-    return TokenizerSpec(vocab, merges, specials, PATTERNS[pre], whole_words), controls
+    return TokenizerSpec(vocab, merges, specials, PATTERNS[pre], whole_words), frozenset(controls)
 
 
-def _read_markers(file: GGUF, parts: TokenizerSpec, controls: set[int]) -> Markers:
-    """From its keys, and from the names of tokens as llama.cpp knows them.
+def _read_markers(file: GGUF, parts: TokenizerSpec) -> tuple[int | None, frozenset[int]]:
+    """The begin token and the end tokens, from keys and from the names that llama.cpp knows.
 
     Like llama.cpp, trafo does not read `add_space_prefix` and `remove_extra_whitespaces` here: they
     are for SentencePiece.
@@ -197,4 +201,4 @@ def _read_markers(file: GGUF, parts: TokenizerSpec, controls: set[int]) -> Marke
     begin = file.get("tokenizer.ggml.bos_token_id") if begins else None
     if begin is not None and (not isinstance(begin, int) or begin not in parts.vocab):
         raise file.refusal(f"the begin token is {begin!r:.40}, which is not an id")
-    return Markers(begin, frozenset(ends), frozenset(controls | ends))
+    return begin, frozenset(ends)

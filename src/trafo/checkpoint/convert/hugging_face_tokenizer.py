@@ -6,10 +6,10 @@ tokens end one is said by `tokenizer_config.json`, `generation_config.json` and 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trafo.checkpoint.model_tokenizer import Markers, ModelTokenizer, markers_of
 from trafo.errors import FormatError
 from trafo.runtime.atomic import atomic_write
 from trafo.runtime.json_text import read_json, write_json
@@ -29,32 +29,29 @@ _NAMED = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls",
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
     """The files that `AutoTokenizer` and `generate` ask for; what config.json says of it."""
-    markers = markers_of(tokenizer)
-    shown = [token for token, i in tokenizer.special_tokens.items() if i not in markers.hidden]
-    begin = _name_of(tokenizer, markers.begin)
+    shown = [token for token, i in tokenizer.special_tokens.items() if i not in tokenizer.hidden]
+    begin = _name_of(tokenizer, tokenizer.begin)
     write_huggingface(tokenizer.spec, folder / "tokenizer.json", begin=begin, shown=shown)
     return write_markers(tokenizer, folder)
 
 
 def write_markers(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
     """The files beside `tokenizer.json`: which tokens begin and end a text, by name and by id."""
-    markers = markers_of(tokenizer)
-    ends = sorted(markers.ends)
-    first = tokenizer.special_tokens.get(END_OF_TEXT) if markers.begin is None else markers.begin
+    begin, ends = tokenizer.begin, sorted(tokenizer.ends)
+    first = tokenizer.special_tokens.get(END_OF_TEXT) if begin is None else begin
     named = {
         "bos_token": _name_of(tokenizer, first),
         "eos_token": _name_of(tokenizer, min(ends, default=None)),
     }
     about = {name: token for name, token in named.items() if token is not None}
     kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    adds = {"add_bos_token": markers.begin is not None}
+    adds = {"add_bos_token": begin is not None}
     ids: dict[str, Any] = {} if first is None else {"bos_token_id": first}
     ids |= {"eos_token_id": ends[0] if len(ends) == 1 else ends} if ends else {}
-    if isinstance(tokenizer, ModelTokenizer):
-        about |= tokenizer.chat_tokens
-        if tokenizer.chat_template is not None:
-            with atomic_write(folder / CHAT_TEMPLATE, "wb") as file:
-                file.write(tokenizer.chat_template.encode())
+    about |= tokenizer.spec.chat_tokens
+    if tokenizer.spec.chat_template is not None:
+        with atomic_write(folder / CHAT_TEMPLATE, "wb") as file:
+            file.write(tokenizer.spec.chat_template.encode())
     write_json(folder / "tokenizer_config.json", kind | about | adds, indent=2)
     write_json(folder / "generation_config.json", ids, indent=2)
     return ids
@@ -64,7 +61,7 @@ def _name_of(tokenizer: Tokenizer, special: int | None) -> str | None:
     return next((token for token, i in tokenizer.special_tokens.items() if i == special), None)
 
 
-def read_tokenizer(folder: Path) -> ModelTokenizer:
+def read_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer of a folder, and which tokens begin and end a text, by all files that say so.
 
     As in `transformers`, the post-processor in `tokenizer.json` decides what is put before a text,
@@ -87,12 +84,20 @@ def read_tokenizer(folder: Path) -> ModelTokenizer:
         if isinstance(token, dict) and not token.get("special", True)
     }
     hidden = {i for token, i in specials.items() if token not in shown}
-    usual = Markers.usual(specials)
     begin = _begin(pipeline.get("post_processor"), parts, str(folder / "tokenizer.json"))
     if (folder / "trafo.json").is_file() and about.get("add_bos_token") is True:
         begin = specials.get(_content(about.get("bos_token")))  # trafo's own folder has no template
-    markers = Markers(begin, frozenset(ends) or usual.ends, frozenset(hidden | ends))
-    return ModelTokenizer.of(parts, markers, *read_chat(folder))
+    template, tokens = read_chat(folder)
+    return Tokenizer.from_spec(
+        replace(
+            parts,
+            begin=begin,
+            ends=frozenset(ends) or None,
+            hidden=frozenset(hidden | ends),
+            chat_template=template,
+            chat_tokens=tokens,
+        )
+    )
 
 
 def read_chat(folder: Path) -> tuple[str | None, dict[str, str]]:

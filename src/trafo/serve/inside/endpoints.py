@@ -15,7 +15,6 @@ from starlette.routing import Route
 from torch import Tensor
 from torch.nn import Module
 
-from trafo.checkpoint.model_tokenizer import markers_of
 from trafo.generate.translation_attention import translation_attention
 from trafo.models import CausalLM, EncoderDecoder
 from trafo.models.translator import Translator
@@ -92,7 +91,7 @@ async def vocabulary(http: HttpRequest) -> Response:
         for i, token in tokenizer.vocab.items():
             tokens[i] = byte_text(token)
         special = sorted(tokenizer.special_tokens.values())
-        return {"tokens": tokens, "special": special, "ends": sorted(markers_of(tokenizer).ends)}
+        return {"tokens": tokens, "special": special, "ends": sorted(tokenizer.ends)}
 
     return await json_response(content, len(tokenizer.vocab))
 

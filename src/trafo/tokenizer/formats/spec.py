@@ -36,6 +36,17 @@ class TokenizerSpec:
     whole_words: bool = False
     nfc: bool = False
     normalized_tokens: frozenset[str] = frozenset()
+    # How a model uses it. Specifications that differ only here are equal: they give the same ids.
+    begin: int | None = field(default=None, compare=False)
+    """put before a text"""
+    ends: frozenset[int] | None = field(default=None, compare=False)
+    """end a completion; None: `<|endoftext|>`"""
+    hidden: frozenset[int] | None = field(default=None, compare=False)
+    """control tokens, which are not printed; None: all special tokens"""
+    chat_template: str | None = field(default=None, compare=False)
+    """how a chat is written, in Jinja"""
+    chat_tokens: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """what templates call `bos_token`, `eos_token` and so on"""
 
     def ordinary_tokens(self) -> dict[bytes, int]:
         """Map the tokens that plain text can become, all but those only special, to their ids."""
