@@ -14,7 +14,7 @@ from trafo.tokenizer import Tokenizer, chunks, encode_files, open_inputs, train_
 from trafo.tokenizer.formats.spec import TokenizerSpec, with_special_tokens
 from trafo.tokenizer.kernels.arrays import LONGEST_TOKEN
 from trafo.tokenizer.reference import train_bpe_reference
-from trafo.tokenizer.report import measure
+from trafo.tokenizer.report import measure_tokenizer
 
 BYTES = {i: bytes([i]) for i in range(256)}
 JOINED_EMOJI = "\N{WOMAN}\u200d\N{WOMAN}\u200d\N{GIRL}\u200d\N{BOY}"
@@ -31,7 +31,7 @@ def test_one_piece_over_and_over(tmp_path: Path, piece: str, options: dict[str, 
     assert max(map(len, trained[0].values())) <= LONGEST_TOKEN
     tokenizer = Tokenizer(*trained, ["<|e|>"])
     assert tokenizer.decode(tokenizer.encode(text)) == text
-    report = measure(tokenizer, tmp_path / "t.txt")
+    report = measure_tokenizer(tokenizer, tmp_path / "t.txt")
     assert report.total.num_bytes == len(text.encode())
     assert len(json.dumps(report.to_dict())) < 1_000_000
 
@@ -45,7 +45,7 @@ def test_twenty_megabytes_of_one_piece(tmp_path: Path, piece: str) -> None:
     assert main([*line, "--out", str(tmp_path / "tok")]) == 0
     saved = sum(file.stat().st_size for file in (tmp_path / "tok").glob("*.*"))
     assert saved < 1_000_000
-    report = measure(Tokenizer.load(tmp_path / "tok"), tmp_path / "t.txt")
+    report = measure_tokenizer(Tokenizer.load(tmp_path / "tok"), tmp_path / "t.txt")
     assert report.total.bytes_per_token > 1000
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from trafo.checkpoint.convert.gguf_file import save_gguf
-from trafo.cli.tokenizer.decode import numbers_in
+from trafo.cli.tokenizer.decode import split_numbers
 from trafo.models import TransformerLM
 from trafo.tokenizer.reference import decode_reference
 from trafo.tokenizer.tokenizer import Tokenizer
@@ -167,9 +167,9 @@ def test_decode_refuses_the_tokens_of_another(trained, text, tmp_path, printed, 
 def test_numbers_cut_anywhere():
     text = " 12 345\n6  "
     for cut in range(len(text) + 1):
-        assert list(numbers_in([text[:cut], text[cut:]])) == ["12", "345", "6"]
-    assert list(numbers_in(list("12 3"))) == ["12", "3"]
-    assert list(numbers_in([])) == []
+        assert list(split_numbers([text[:cut], text[cut:]])) == ["12", "345", "6"]
+    assert list(split_numbers(list("12 3"))) == ["12", "3"]
+    assert list(split_numbers([])) == []
 
 
 # In a process of its own

@@ -3,32 +3,27 @@
 import re
 from itertools import pairwise
 
-from trafo.cli.tokenizer.report_tables import (
-    barred_tokens,
-    change,
-    coloured_tokens,
-    comparison_tables,
-    report_tables,
-)
+from trafo.cli.tokenizer.report import format_change, make_tables, mark_tokens
 from trafo.runtime.console import percent, results, show
-from trafo.tokenizer.report import measure
+from trafo.tokenizer.report import measure_tokenizer
 
 
 def test_percent_and_change():
     assert (percent(1, 8), percent(1, 10**6), percent(0, 5)) == ("12.5 %", "<0.1 %", "0.0 %")
-    assert (change(4, 5), change(5, 4), change(0, 1)) == ("+25.0 %", "-20.0 %", "")
+    assert (format_change(4, 5), format_change(5, 4)) == ("+25.0 %", "-20.0 %")
+    assert format_change(0, 1) == ""
 
 
 def test_bars_part_tokens_and_lose_nothing(tokenizer):
     text = "The cat\n sat 猫"
-    bars = barred_tokens(tokenizer, text)
+    bars = mark_tokens(tokenizer, text, in_colour=False)
     assert bars.count("|") == len(tokenizer.encode(text)) - 1
     assert bars.replace("|", "").replace("↵\n", "\n").startswith("The cat\n sat ")
 
 
 def test_each_token_has_another_colour_than_its_neighbours(tokenizer):
     text = "The cat sat on the mat"
-    shown = coloured_tokens(tokenizer, text)
+    shown = mark_tokens(tokenizer, text, in_colour=True)
     assert shown.plain == text
     styles = [str(span.style) for span in shown.spans]
     assert len(styles) == len(tokenizer.encode(text))
@@ -36,11 +31,10 @@ def test_each_token_has_another_colour_than_its_neighbours(tokenizer):
 
 
 def test_the_report_fits_into_80_columns(corpus, tokenizer, tmp_path, capsys):
-    report = measure(tokenizer, corpus, name="small")
+    report = measure_tokenizer(tokenizer, corpus, name="small")
     (tmp_path / f"{'long' * 20}.txt").write_text(corpus.read_text())
-    two_files = measure(tokenizer, [corpus, tmp_path], name="small")
-    tables = [*report_tables(report), *report_tables(two_files)]
-    show(*tables, *comparison_tables(report, two_files))
+    two_files = measure_tokenizer(tokenizer, [corpus, tmp_path], name="small")
+    show(*make_tables(report), *make_tables(two_files), *make_tables(report, two_files))
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
     assert not re.search(r" $", shown, re.MULTILINE)

@@ -15,12 +15,15 @@ from tests.shared import shared, shared_text
 from trafo.errors import InputError
 from trafo.tokenizer.formats.spec import TokenizerSpec
 from trafo.tokenizer.patterns import PATTERN_NAMES
-from trafo.tokenizer.report import measure
-from trafo.tokenizer.report.facts import Totals
-from trafo.tokenizer.report.oddities import is_boilerplate, is_mojibake
-from trafo.tokenizer.report.readable import readable
-from trafo.tokenizer.report.scripts import KINDS, kinds_of_bytes
-from trafo.tokenizer.report.unreachable import occurs_in_utf8, unreachable_tokens
+from trafo.tokenizer.report import TextCounts, measure_tokenizer
+from trafo.tokenizer.report.odd_tokens import (
+    find_unreachable,
+    format_token,
+    is_boilerplate,
+    is_mojibake,
+    occurs_in_utf8,
+)
+from trafo.tokenizer.report.scripts import KINDS, classify_bytes
 from trafo.tokenizer.tokenizer import Tokenizer
 from trafo.tokenizer.train import train_bpe
 
@@ -34,7 +37,7 @@ def bytes_only(**changes) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def report(tokenizer, corpus):
-    return measure(tokenizer, corpus, name="small")
+    return measure_tokenizer(tokenizer, corpus, name="small")
 
 
 # The numbers
@@ -77,8 +80,8 @@ def test_chunks_do_not_show(tokenizer, tmp_path):
     text = "".join(rng.choice(words) for _ in range(3000))
     path = tmp_path / "text.txt"
     path.write_text(text)
-    whole = measure(tokenizer, path)
-    cut = measure(tokenizer, path, chunk_size=100)
+    whole = measure_tokenizer(tokenizer, path)
+    cut = measure_tokenizer(tokenizer, path, chunk_size=100)
     assert cut.files == whole.files
     assert cut.scripts == whole.scripts
     assert cut.total.num_words == len(text.replace(END, " ").split())
@@ -87,7 +90,7 @@ def test_chunks_do_not_show(tokenizer, tmp_path):
 def test_files_are_counted_apart(tokenizer, tmp_path):
     (tmp_path / "a.txt").write_text("one two")
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress("три слова тут".encode()))
-    report = measure(tokenizer, [tmp_path / "a.txt", tmp_path / "b.txt.gz"])
+    report = measure_tokenizer(tokenizer, [tmp_path / "a.txt", tmp_path / "b.txt.gz"])
     one, other = report.files.values()
     assert (one.num_bytes, one.num_words) == (7, 2)
     assert (other.num_bytes, other.num_characters, other.num_words) == (24, 13, 3)
@@ -97,18 +100,21 @@ def test_files_are_counted_apart(tokenizer, tmp_path):
 def test_records_are_documents_of_their_own(tmp_path):
     path = tmp_path / "records.jsonl"
     path.write_text('{"body": "ab"}\n{"body": "cd"}\n')
-    total = measure(bytes_only(), path, field="body").total
-    assert total == Totals(num_bytes=4, num_characters=4, num_words=2, num_tokens=4)
+    total = measure_tokenizer(bytes_only(), path, field="body").total
+    assert total == TextCounts(num_bytes=4, num_characters=4, num_words=2, num_tokens=4)
 
 
 def test_empty_and_damaged_text(tokenizer, tmp_path):
     (tmp_path / "empty.txt").touch()
     with pytest.raises(InputError, match=r"empty\.txt: the text is empty"):
-        measure(tokenizer, tmp_path / "empty.txt")
+        measure_tokenizer(tokenizer, tmp_path / "empty.txt")
     (tmp_path / "wrong.txt").write_bytes(b"abc\xff")
     with pytest.raises(InputError, match="not UTF-8"):
-        measure(tokenizer, tmp_path / "wrong.txt")
-    assert measure(tokenizer, tmp_path / "wrong.txt", errors="replace").total.num_characters == 4
+        measure_tokenizer(tokenizer, tmp_path / "wrong.txt")
+    assert (
+        measure_tokenizer(tokenizer, tmp_path / "wrong.txt", errors="replace").total.num_characters
+        == 4
+    )
 
 
 # Scripts
@@ -117,7 +123,7 @@ def test_empty_and_damaged_text(tokenizer, tmp_path):
 def test_bytes_are_spent_on_the_scripts_they_belong_to(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text(f"abc дом 猫が! 12 é😀{END}")
-    shares = measure(bytes_only(), path).scripts
+    shares = measure_tokenizer(bytes_only(), path).scripts
     found = {name: (share.num_bytes, share.num_tokens) for name, share in shares.items()}
     assert found == {
         "Latin": (5, 5),
@@ -148,14 +154,14 @@ def test_scripts_agree_with_the_names_of_letters(word):
         and unicodedata.name(chr(i), "").startswith(f"{word} ")
     ]
     text = "".join(letters)
-    kinds = kinds_of_bytes(np.frombuffer(text.encode(), np.uint8))
+    kinds = classify_bytes(np.frombuffer(text.encode(), np.uint8))
     assert len(letters) > 25
     assert {KINDS[kind] for kind in kinds.tolist()} == {word.capitalize()}
 
 
 def test_every_character_has_a_kind():
     everything = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
-    kinds = kinds_of_bytes(np.frombuffer(everything.encode(), np.uint8))
+    kinds = classify_bytes(np.frombuffer(everything.encode(), np.uint8))
     assert len(kinds) == len(everything.encode())
     spaces = sum(
         len(c.encode())
@@ -171,7 +177,7 @@ def test_every_character_has_a_kind():
 def test_the_bytes_that_utf8_never_uses():
     never = {i for i in range(256) if not occurs_in_utf8(bytes([i]))}
     assert never == {0xC0, 0xC1, *range(0xF5, 0x100)}
-    assert set(unreachable_tokens(bytes_only().spec)) == never
+    assert set(find_unreachable(bytes_only().spec)) == never
 
 
 def test_fragments_of_characters_occur():
@@ -191,7 +197,7 @@ def tokenizer_with(*merges: tuple[bytes, bytes], extra: bytes = b"", **changes) 
 
 def reasons(spec: TokenizerSpec) -> dict[bytes, str]:
     return {
-        spec.vocab[i]: why for i, why in unreachable_tokens(spec).items() if len(spec.vocab[i]) > 1
+        spec.vocab[i]: why for i, why in find_unreachable(spec).items() if len(spec.vocab[i]) > 1
     }
 
 
@@ -220,7 +226,7 @@ def test_a_token_that_the_pattern_cuts():
 
 def test_reachable_tokens_are_reached(tokenizer):
     """All that training made, but for the 13 bytes, comes out of its own bytes."""
-    unreachable = set(unreachable_tokens(tokenizer.spec))
+    unreachable = set(find_unreachable(tokenizer.spec))
     for i, token in tokenizer.vocab.items():
         try:
             text = token.decode()
@@ -236,7 +242,7 @@ def test_no_pattern_cuts_what_training_joined(tmp_path, pattern):
     path.write_text("I'll we're they've d's IT'S x\n\n  \n y 1234 !!\n/\t\u00a0z A'll\r\n\r\n" * 3)
     spec = TokenizerSpec(*train_bpe(path, 500, pattern=pattern), pattern=pattern)
     assert len(spec.merges) > 15
-    assert "cut by the pattern" not in unreachable_tokens(spec).values()
+    assert "cut by the pattern" not in find_unreachable(spec).values()
 
 
 @pytest.mark.parametrize(
@@ -294,7 +300,7 @@ def test_no_boilerplate(token):
 
 def test_gpt2_is_known_for_its_odd_tokens():
     gpt2 = Tokenizer.load(shared("gpt2"))
-    report = measure(gpt2, shared("text/tinyshakespeare.txt"))
+    report = measure_tokenizer(gpt2, shared("text/tinyshakespeare.txt"))
     peer = tiktoken.Encoding(
         "gpt2",
         pat_str=r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
@@ -326,8 +332,8 @@ def test_gpt2_is_known_for_its_odd_tokens():
         (b"[bold]", "[bold]"),
     ],
 )
-def test_readable(token, shown):
-    assert readable(token) == shown
+def test_format_token(token, shown):
+    assert format_token(token) == shown
 
 
 def test_json_says_all(report):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import Positional, arg
 
 from trafo.cli.arguments import OptionalString, Strings, TokenizerPath
-from trafo.cli.tokenizer.existing import refuse_to_replace
+from trafo.cli.tokenizer.train import refuse_to_replace
 from trafo.errors import ConfigError, FormatError
 from trafo.runtime.console import show
 from trafo.runtime.remote import local_copy_of
@@ -52,10 +52,10 @@ def run(options: Options) -> None:
     """Read, try the new format in a temporary place, then write it."""
     from trafo.tokenizer.formats.load import save_as
 
-    to = options.to or _format_by_name(options.out)
+    to = options.to or _guess_format(options.out)
     if not options.overwrite:
         refuse_to_replace(options.out)
-    spec, source = _source(options)
+    spec, source = _load_source(options)
     with TemporaryDirectory() as folder:
         # Under another name: a file called cl100k_base would be recognized by its name.
         trial = Path(folder, "trial").with_suffix(".json" if to == "huggingface" else "")
@@ -65,12 +65,12 @@ def run(options: Options) -> None:
     show(
         f"{options.out}: {source} -> {to}, {len(spec.vocab):,} tokens, read back with the same ids"
     )
-    for line in _unsaid(spec, to):
-        show(line)
+    if to in ("gpt2", "tiktoken"):
+        show(*(f"not in this format: {part}" for part in _list_missing_parts(spec)))
 
 
-def _source(options: Options) -> tuple[TokenizerSpec, str]:
-    """The tokenizer, and the name of its format."""
+def _load_source(options: Options) -> tuple[TokenizerSpec, str]:
+    """Load the tokenizer and name its format."""
     from trafo.checkpoint.locate import find_kind, load_tokenizer
     from trafo.tokenizer.formats.load import detect_format, load_any
     from trafo.tokenizer.formats.spec import with_special_tokens
@@ -84,7 +84,7 @@ def _source(options: Options) -> tuple[TokenizerSpec, str]:
     return replace(spec, pattern=options.pattern or spec.pattern), f"the tokenizer of a {kind}"
 
 
-def _format_by_name(out: Path) -> TokenizerFormat:
+def _guess_format(out: Path) -> TokenizerFormat:
     formats: dict[str, TokenizerFormat] = {
         ".json": "huggingface",
         ".tiktoken": "tiktoken",
@@ -112,14 +112,9 @@ def _check_same(spec: TokenizerSpec, path: Path, to: TokenizerFormat) -> None:
         )
 
 
-def _unsaid(spec: TokenizerSpec, to: TokenizerFormat) -> list[str]:
-    """What the format does not store, though a reader needs it."""
-    if to not in ("gpt2", "tiktoken"):
-        return []
-    lines = [f"not in this format: the pattern, {spec.pattern}"]
-    if spec.special_tokens:
-        named = ", ".join(f"{token} = {i}" for token, i in spec.special_tokens.items())
-        lines.append(f"not in this format: the special tokens, {named}")
-    if spec.nfc:
-        lines.append("not in this format: the normalizer, NFC")
-    return lines
+def _list_missing_parts(spec: TokenizerSpec) -> list[str]:
+    """List what the formats gpt2 and tiktoken do not store, though a reader needs it."""
+    named = ", ".join(f"{token} = {i}" for token, i in spec.special_tokens.items())
+    parts = [f"the pattern, {spec.pattern}"]
+    parts += [f"the special tokens, {named}"] * bool(named)
+    return parts + ["the normalizer, NFC"] * spec.nfc

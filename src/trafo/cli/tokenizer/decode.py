@@ -16,7 +16,7 @@ from trafo.errors import ConfigError, InputError
 if TYPE_CHECKING:
     from trafo.tokenizer.tokenizer import Tokenizer
 
-_IDS_AT_ONCE = 1 << 18
+_IDS_PER_READ = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Options:
 
 
 def run(options: Options) -> None:
-    """Write the text as it is decoded."""
+    """Load the tokenizer, then write the text as it is decoded."""
     from trafo.checkpoint.locate import load_tokenizer
 
     tokenizer = load_tokenizer(options.tokenizer)
@@ -50,27 +50,22 @@ def run(options: Options) -> None:
     elif options.ids:  # all are checked before anything is written
         write_text([tokenizer.decode(list(map(parse_id, options.ids)))])
     else:
-        write_text(tokenizer.decode_stream(map(parse_id, _numbers_on_stdin())))
+        if is_interactive():
+            hint = "give them as arguments, pipe them in, or give --tokens"
+            raise InputError("no ids given", hint=hint)
+        wait_for_stdin("ids")
+        write_text(tokenizer.decode_stream(map(parse_id, split_numbers(stdin_text()))))
 
 
 def parse_id(word: str) -> int:
-    """A token id: a whole number that is not negative."""
+    """Parse a token id, a whole number that is not negative."""
     if not (word.isascii() and word.isdecimal()):
         raise InputError(f"{word!r} is not an id", hint="ids are whole numbers such as 0 or 50256")
     return int(word)
 
 
-def _numbers_on_stdin() -> Iterator[str]:
-    if is_interactive():
-        raise InputError(
-            "no ids given", hint="give them as arguments, pipe them in, or give --tokens"
-        )
-    wait_for_stdin("ids")
-    return numbers_in(stdin_text())
-
-
-def numbers_in(texts: Iterable[str]) -> Iterator[str]:
-    """Split consecutive texts at white space; a number may continue in the next text."""
+def split_numbers(texts: Iterable[str]) -> Iterator[str]:
+    """Split consecutive texts at white space. A number may continue in the next text."""
     unfinished = ""
     for text in texts:
         *whole, unfinished = (unfinished + text + ".").split()
@@ -81,11 +76,11 @@ def numbers_in(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _decode_file(tokenizer: Tokenizer, path: str) -> Iterator[str]:
-    """The text of a token file, some ids at a time."""
+    """Decode a token file, some ids at a time."""
     from trafo.tokenizer.token_file import TokenFile
 
     ids = TokenFile.open(path, tokenizer.hash).ids
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    for start in range(0, len(ids), _IDS_AT_ONCE):
-        yield decoder.decode(tokenizer.decode_bytes(ids[start : start + _IDS_AT_ONCE]))
+    for start in range(0, len(ids), _IDS_PER_READ):
+        yield decoder.decode(tokenizer.decode_bytes(ids[start : start + _IDS_PER_READ]))
     yield decoder.decode(b"", final=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from time import perf_counter
@@ -27,7 +27,6 @@ from trafo.runtime.remote import RemotePath, parse_path
 from trafo.runtime.sizes import format_duration, format_size
 
 if TYPE_CHECKING:
-    from trafo.tokenizer.encode_corpus import EncodeElsewhere
     from trafo.tokenizer.tokenizer import Tokenizer
 
 _IDS_PER_WRITE = 4096
@@ -90,19 +89,20 @@ def run(options: Options) -> None:
 
 
 def _refuse_other_files(out: str) -> None:
-    """A token file may be replaced; any other file may not."""
+    """Raise if there is a file that is not a token file, which alone may be replaced."""
     if parse_path(out).exists() and not parse_path(f"{out}.json").exists():
-        raise StorageError(
-            "exists and is not a token file", where=out, hint="give another name for --out"
-        )
+        hint = "give another name for --out"
+        raise StorageError("exists and is not a token file", where=out, hint=hint)
 
 
 def _write_token_file(tokenizer: Tokenizer, options: Options, out: str) -> None:
+    from trafo.cluster.encoding import encoding_on
     from trafo.tokenizer.encode_corpus import encode_files
 
-    before = _time_of_change(out)
+    before = _read_change_time(out)
     start = perf_counter()
-    with _elsewhere(options) as elsewhere:
+    cluster = nullcontext() if options.on is None else encoding_on(options.on, options.workers)
+    with cluster as elsewhere:
         token_file = encode_files(
             tokenizer,
             options.files,
@@ -121,22 +121,14 @@ def _write_token_file(tokenizer: Tokenizer, options: Options, out: str) -> None:
         f"{about.num_tokens:,} tokens from {format_size(about.num_bytes)} of text "
         f"({ratio:.2f} bytes per token), {about.num_documents:,} documents, {about.dtype}"
     )
-    is_new = _time_of_change(out) != before
+    is_new = _read_change_time(out) != before
     done = f"written to {out} in {format_duration(seconds)}" if is_new else f"{out} was up to date"
     show(f"{done}; back to text with")
     show(f"  {command('tokenizer', 'decode', options.tokenizer, '--tokens', out)}")
 
 
-def _elsewhere(options: Options) -> AbstractContextManager[EncodeElsewhere | None]:
-    if options.on is None:
-        return nullcontext()
-    from trafo.cluster.encoding import encoding_on
-
-    return encoding_on(options.on, options.workers)
-
-
-def _time_of_change(out: str) -> int:
-    """Of the manifest, which is written last; 0 if there is none."""
+def _read_change_time(out: str) -> int:
+    """Return when the manifest was written, which is written last, or 0 if there is none."""
     manifest = parse_path(f"{out}.json")
     if isinstance(manifest, RemotePath):
         return manifest.size_and_change()[1] if manifest.exists() else 0
@@ -144,21 +136,18 @@ def _time_of_change(out: str) -> int:
 
 
 def _print_ids(tokenizer: Tokenizer, options: Options) -> None:
-    """All ids in one line, written as they come."""
-    ids = tokenizer.encode_iterable(_texts(options), options.special or "ignore")
-    write_text(_numbers(ids))
-
-
-def _texts(options: Options) -> Iterator[str]:
+    """Write all ids in one line, as they come."""
     if options.text is not None:
-        return iter([options.text])
-    if is_interactive():
+        texts = iter([options.text])
+    elif is_interactive():
         raise InputError("no text given", hint="give --text, pipe text in, or give files and --out")
-    wait_for_stdin("the text")
-    return stdin_text(options.errors)
+    else:
+        wait_for_stdin("the text")
+        texts = stdin_text(options.errors)
+    write_text(_format_ids(tokenizer.encode_iterable(texts, options.special or "ignore")))
 
 
-def _numbers(ids: Iterator[int]) -> Iterator[str]:
+def _format_ids(ids: Iterator[int]) -> Iterator[str]:
     separator = ""
     while batch := list(islice(ids, _IDS_PER_WRITE)):
         yield separator + " ".join(map(str, batch))

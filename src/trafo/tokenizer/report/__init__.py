@@ -1,10 +1,9 @@
 """What a tokenizer does to a text: measure it, then show it.
 
-report = measure(Tokenizer.load("my-tokenizer"), "books.txt")
+report = measure_tokenizer(Tokenizer.load("my-tokenizer"), "books.txt")
 report.total.bytes_per_token
 """
 
-from trafo.tokenizer.report.facts import Report, Token, Totals
-from trafo.tokenizer.report.meter import measure
+from trafo.tokenizer.report.measure import ListedToken, Report, TextCounts, measure_tokenizer
 
-__all__ = ["Report", "Token", "Totals", "measure"]
+__all__ = ["ListedToken", "Report", "TextCounts", "measure_tokenizer"]

@@ -15,7 +15,7 @@ from trafo.tokenizer.kernels.arrays import Bytes
 
 Kinds = NDArray[np.uint8]
 
-# Those in use today; all others are counted together.
+# Those in use today. All others are counted together.
 _SCRIPT_NAMES = """
     Adlam Arabic Armenian Balinese Bengali Bopomofo Braille Canadian_Aboriginal Cham Cherokee
     Cyrillic Devanagari Ethiopic Georgian Greek Gujarati Gurmukhi Han Hangul Hebrew Hiragana
@@ -26,23 +26,26 @@ _SCRIPT_NAMES = """
 _SCRIPTS = _SCRIPT_NAMES.split()
 
 # A token that mixes kinds counts for the last of them: ` 42` as digits, ` é` as Latin.
-KINDS = (
-    "spaces",
-    "signs",
-    "emoji",
-    "digits",
-    *(script.replace("_", " ") for script in _SCRIPTS),
-    "other scripts",
-    "special tokens",
-)
-SPACES, SIGNS, SPECIAL = KINDS.index("spaces"), KINDS.index("signs"), KINDS.index("special tokens")
+_NAMES = ["spaces", "signs", "emoji", "digits", *_SCRIPTS, "other_scripts", "special_tokens"]
+KINDS = tuple(name.replace("_", " ") for name in _NAMES)
+SPACES, SIGNS, SPECIAL = map(KINDS.index, ("spaces", "signs", "special tokens"))
 
+# The first alternative that fits a character decides. Where one fits nothing that an earlier one
+# does, it takes several characters at once.
+_ALTERNATIVES = {
+    "signs": r"\p{Script=Unknown}+",  # most of Unicode is not assigned yet
+    **{script: rf"\p{{Script={script}}}+" for script in _SCRIPTS},
+    "spaces": r"\s",
+    "emoji": r"\p{Emoji_Presentation}",
+    "digits": r"\p{N}",
+    "other_scripts": r"[^\p{Script=Common}\p{Script=Inherited}]",
+}
 _NUM_CODE_POINTS = 0x110000
 _SURROGATES = slice(0xD800, 0xE000)
 
 
-def kinds_of_bytes(data: Bytes) -> Kinds:
-    """The kind of the character that each byte is a part of."""
+def classify_bytes(data: Bytes) -> Kinds:
+    """Return the kind of the character that each byte is a part of."""
     code_points = np.frombuffer(data.tobytes().decode().encode("utf-32-le"), np.uint32)
     widths = np.ones(len(code_points), np.uint8)
     for first_wider in (0x80, 0x800, 0x10000):  # UTF-8 takes 2, 3 and 4 bytes from here on
@@ -52,28 +55,11 @@ def kinds_of_bytes(data: Bytes) -> Kinds:
 
 @cache
 def _kind_of_code_point() -> Kinds:
-    """A table of all of Unicode, made at the first use."""
+    """Make a table of all of Unicode, at the first use."""
     code_points = np.delete(np.arange(_NUM_CODE_POINTS, dtype=np.uint32), _SURROGATES)
     everything = code_points.tobytes().decode("utf-32-le")
     table = np.full(_NUM_CODE_POINTS, SIGNS, np.uint8)
-    for match in _runs().finditer(everything):
-        first, last = ord(match[0][0]), ord(match[0][-1])
-        table[first : last + 1] = KINDS.index(match.lastgroup.replace("_", " "))
+    runs = "|".join(f"(?P<{name}>{expression})" for name, expression in _ALTERNATIVES.items())
+    for run in regex.finditer(runs, everything):
+        table[ord(run[0][0]) : ord(run[0][-1]) + 1] = _NAMES.index(run.lastgroup)
     return table
-
-
-@cache
-def _runs() -> regex.Pattern[str]:
-    """Matches characters of one kind; the first alternative that fits decides.
-
-    Only where an alternative fits nothing that an earlier one does, it takes several at once.
-    """
-    alternatives = {
-        "signs": r"\p{Script=Unknown}+",  # most of Unicode is not assigned yet
-        **{script: rf"\p{{Script={script}}}+" for script in _SCRIPTS},
-        "spaces": r"\s",
-        "emoji": r"\p{Emoji_Presentation}",
-        "digits": r"\p{N}",
-        "other_scripts": r"[^\p{Script=Common}\p{Script=Inherited}]",
-    }
-    return regex.compile("|".join(f"(?P<{kind}>{one})" for kind, one in alternatives.items()))
