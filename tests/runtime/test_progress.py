@@ -172,10 +172,10 @@ def frames(monkeypatch, width, parts, *, colours="standard", steps=4):
     )
     monkeypatch.setattr(console, "messages", lambda: fake)
     monkeypatch.setattr(module.LiveBar, "interval", 0.0)
-    with progress("training", total=steps, unit="steps", tell=lambda: parts) as bar:
+    with progress("training", total=steps, unit="steps", status_parts=lambda: parts) as bar:
         for _ in range(steps):
             bar.advance()
-            bar.display._progress.refresh()
+            bar._progress.refresh()
     return screen.getvalue().replace("\x1b[?25h", "").replace("\x1b[?25l", "")
 
 

@@ -81,7 +81,10 @@ class Reporter(Listener):
         self._boards = open_boards(self._run.tensorboard_folder, state.step, self._config)
         try:
             with progress(
-                "training", total=self._steps, unit="steps", tell=lambda: list(self.status())
+                "training",
+                total=self._steps,
+                unit="steps",
+                status_parts=lambda: list(self.status()),
             ) as self._bar:
                 self._bar.completed = state.step
                 yield
