@@ -80,19 +80,19 @@ class Account:
             parameters[find_part(name)] += parameter.numel()
         forward = self._forward_pass()
         products: dict[PartKey, list[MatrixProduct]] = defaultdict(list)
-        for (place, product), times in forward.products.items():
-            products[place].append(replace(product, times=times))
-        places = _by_block(dict.fromkeys([*forward.parts.values(), *parameters]))
+        for (key, product), times in forward.products.items():
+            products[key].append(replace(product, times=times))
+        keys = _by_block(dict.fromkeys([*forward.parts.values(), *parameters]))
         return tuple(
             Part(
-                *place,
-                layers=(layers := self.layers[place.block]),
-                parameters=layers * parameters[place],
-                forward_flops=layers * sum(each.forward_flops for each in products[place]),
-                backward_flops=layers * sum(each.backward_flops for each in products[place]),
-                products=tuple(products[place]),
+                *key,
+                layers=(layers := self.layers[key.block]),
+                parameters=layers * parameters[key],
+                forward_flops=layers * sum(each.forward_flops for each in products[key]),
+                backward_flops=layers * sum(each.backward_flops for each in products[key]),
+                products=tuple(products[key]),
             )
-            for place in places
+            for key in keys
         )
 
     @property
@@ -114,7 +114,7 @@ class Account:
     def kept(self) -> Counter[PartKey]:
         """Bytes kept after the forward pass: activations, or the KV cache (or recurrent state)."""
         kept = self.timeline().kept
-        return Counter({place: self.layers[place.block] * kept[place] for place in kept})
+        return Counter({key: self.layers[key.block] * kept[key] for key in kept})
 
     @property
     def tokens(self) -> int:
@@ -175,11 +175,11 @@ def _build(config: ModelConfig, work: Workload) -> Module:
     return build_model(replace(config, **numbers), "meta", getattr(torch, work.dtype))
 
 
-def _by_block(places: dict[PartKey, None]) -> list[PartKey]:
+def _by_block(keys: dict[PartKey, None]) -> list[PartKey]:
     """In order of running, the parts of a list of layers together, and the head last."""
-    first = {block: i for i, block in reversed([(i, p.block) for i, p in enumerate(places)])}
-    order = {place: first[place.block] if place.block else i for i, place in enumerate(places)}
-    return sorted(places, key=lambda place: (place.name == "head", order[place]))
+    first = {block: i for i, block in reversed([(i, p.block) for i, p in enumerate(keys)])}
+    order = {key: first[key.block] if key.block else i for i, key in enumerate(keys)}
+    return sorted(keys, key=lambda key: (key.name == "head", order[key]))
 
 
 def account(config: ModelConfig, work: Workload) -> Account:

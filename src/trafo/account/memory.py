@@ -61,7 +61,7 @@ def predict_memory(
     parameters = result.parameters * number_bytes
     if not result.work.is_training:
         moments = result.timeline().most_bytes
-        most, at = max((live_bytes, place.name) for (place, _), live_bytes in moments.items())
+        most, at = max((live_bytes, key.name) for (key, _), live_bytes in moments.items())
         peak = parameters + kept + most
         return MemoryUse(parameters=parameters, cache=kept, peak=peak, peak_at=at)
     step = predict_update(optimizer, result)
@@ -87,15 +87,15 @@ def _moments(result: Account, accumulating: bool) -> Iterator[tuple[int, str]]:
     """
     step = result.timeline(accumulating=accumulating)
     kept, gradients = Counter[str](), Counter[str]()
-    for place, num_bytes in step.kept.items():
-        kept[place.block] += num_bytes
+    for key, num_bytes in step.kept.items():
+        kept[key.block] += num_bytes
     for name, parameter in result.model.named_parameters():
         gradients[find_part(name).block] += parameter.nbytes
     standing = 0
     if accumulating:
         standing = sum(result.layers[name] * size for name, size in gradients.items())
         gradients.clear()
-    runs = [(place.block, is_backward) for place, is_backward in step.most_bytes]
+    runs = [(key.block, is_backward) for key, is_backward in step.most_bytes]
     first = {run: i for i, run in reversed([*enumerate(runs)])}
     last = {run: i for i, run in enumerate(runs)}
     for i, ((moment, _), live) in enumerate(step.most_bytes.items()):

@@ -57,7 +57,7 @@ _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 def storage_errors(
     path: str | Path, doing: str = "writing", *, temporary: Path | None = None
 ) -> Iterator[None]:
-    """Turn errors of the system about `path` into a `StorageError`; pass on all others.
+    """Turn errors of the system about `path` into a `StorageError`, and pass on all others.
 
     Errors about `temporary`, or about anything inside the two, count as well.
     """
@@ -84,7 +84,7 @@ def atomic_write(path: str | Path, mode: Literal["w"]) -> AbstractContextManager
 
 @contextmanager
 def atomic_write(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator[Any]:
-    """Open `path` for writing; it changes only when the block ends without an error.
+    """Open `path` for writing, so that it changes only when the block ends without an error.
 
     Text is UTF-8 with `\n` at the ends of lines. A symbolic link keeps pointing where it did.
     """
@@ -109,7 +109,7 @@ def atomic_write(path: str | Path, mode: Literal["wb", "w"] = "wb") -> Iterator[
 
 @contextmanager
 def atomic_folder(path: str | Path, *, marker: str, replace: bool = True) -> Iterator[Path]:
-    """Yield an empty folder to fill; it becomes `path` when the block ends without an error.
+    """Yield an empty folder to fill, which becomes `path` when the block ends without an error.
 
     `marker` names a file the block must write. A folder that is already at `path` is replaced as
     a whole, but only if it is empty or holds that file: a mistyped path must not destroy a user's
@@ -127,8 +127,13 @@ def atomic_folder(path: str | Path, *, marker: str, replace: bool = True) -> Ite
             yield temporary
             if not (temporary / marker).exists():
                 raise AssertionError(f"the folder for {path} was filled without {marker}")
-            _sync_tree(temporary)
-            _move_into_place(temporary, target, replace)
+            for inside in (*temporary.rglob("*"), temporary):
+                sync(inside)
+            if not replace or not target.exists():
+                temporary.rename(target)  # refused if there is a folder that is not empty
+            else:
+                exchange(temporary, target)
+            sync(target.parent)
         finally:
             os.close(descriptor)
             shutil.rmtree(temporary, ignore_errors=True)
@@ -145,15 +150,6 @@ def _refuse_foreign_folder(target: Path, marker: str) -> None:
             where=str(target),
             hint="give a new or empty folder",
         )
-
-
-def _move_into_place(temporary: Path, target: Path, replace: bool) -> None:
-    """Afterwards `target` is the new folder, and `temporary` the old one, if there was one."""
-    if not replace or not target.exists():
-        temporary.rename(target)  # which the system refuses if there is a folder that is not empty
-    else:
-        exchange(temporary, target)
-    sync(target.parent)
 
 
 def exchange(one: Path, other: Path) -> None:
@@ -174,7 +170,7 @@ def exchange(one: Path, other: Path) -> None:
 
 
 def exchange_by_renaming(one: Path, other: Path) -> None:
-    """For systems without RENAME_EXCHANGE; undone if the second rename fails."""
+    """Swap two folders by renaming, undone if the second rename fails."""
     aside = one.with_name(f"{one.name}.aside")
     other.rename(aside)
     try:
@@ -257,12 +253,6 @@ def _concerns(error: OSError, ours: list[Path]) -> bool:
         return True
     named = Path(os.fsdecode(error.filename))
     return any(named == path or named in path.parents or path in named.parents for path in ours)
-
-
-def _sync_tree(folder: Path) -> None:
-    for inside in folder.rglob("*"):
-        sync(inside)
-    sync(folder)
 
 
 def sync(path: Path) -> None:

@@ -42,35 +42,36 @@ def kernel(function: Function, **options: Any) -> Function:
     the same package that its file imports functions from.
     """
     made: Any = numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True, **options)(function)
+    # Private: numba has no public way to say what a cached kernel depends on, other than another
+    # cache folder for each state of the sources. tests/runtime/test_kernels.py checks the effect.
     made._cache._cache_file._source_stamp = _stamp(_folders(function))
-    result: Function = made
-    return result
+    return made  # type: ignore[no-any-return]
 
 
 def subkernel(function: Function, **options: Any) -> Function:
-    """A function that only kernels call: compiled into them, and cached with them."""
+    """Compile a function that only kernels call into them, to be cached with them."""
     made: Function = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)(function)
     return made
 
 
 def float_kernel(function: Function) -> Function:
-    """A kernel that computes with floats."""
+    """Compile a kernel that computes with floats."""
     return kernel(function, **_FLOATS)
 
 
 def parallel_kernel(function: Function) -> Function:
-    """A kernel that computes with floats, in several threads."""
+    """Compile a kernel that computes with floats, in several threads."""
     return kernel(function, parallel=True, **_FLOATS)
 
 
 def float_subkernel(function: Function) -> Function:
-    """A subkernel that computes with floats."""
+    """Compile a subkernel that computes with floats."""
     return subkernel(function, **_FLOATS)
 
 
 @contextmanager
 def kernel_threads(number: int) -> Iterator[None]:
-    """Parallel kernels in the block use `number` threads; no other thread runs any meanwhile."""
+    """Give parallel kernels in the block `number` threads, while no other thread runs any."""
     with _ONE_AT_A_TIME:
         _launch()
         numba.set_num_threads(min(number, numba.config.NUMBA_NUM_THREADS))
@@ -103,20 +104,19 @@ def _stamp(folders: frozenset[Path]) -> tuple[tuple[str, int, int], ...]:
     return tuple(sorted((name, stat.st_mtime_ns, stat.st_size) for name, stat in facts))
 
 
-class _Announcer(event.Listener):  # type: ignore[misc]
+class _CompilationNotice(event.Listener):  # type: ignore[misc]
     """Says why it takes a while when our kernels are not in the cache."""
 
-    def __init__(self) -> None:
-        self._said = False
+    has_spoken = False
 
     def on_start(self, compilation: Any) -> None:
         module = compilation.data["dispatcher"].py_func.__module__
-        if not self._said and module.startswith("trafo."):
-            self._said = True
+        if not self.has_spoken and module.startswith("trafo."):
+            self.has_spoken = True
             say("compiling kernels for this machine (only once, ten to twenty seconds)")
 
     def on_end(self, compilation: Any) -> None:
         pass
 
 
-event.register("numba:compile", _Announcer())
+event.register("numba:compile", _CompilationNotice())

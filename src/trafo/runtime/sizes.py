@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from trafo.errors import ConfigError
+from trafo.errors import ConfigError, require
 
 _LARGEST = 1e18  # bytes or seconds: more is a typing mistake, or an attack
 
@@ -26,47 +26,39 @@ _DURATION_PART = re.compile(rf"(\d+(?:\.\d*)?)\s*({'|'.join(_SECONDS_PER_UNIT)})
 
 
 def parse_size(size: str | int | float) -> int:
-    """Bytes from `80GB`, `512 MiB`, `1e9` or a plain number."""
+    """Read bytes from `80GB`, `512 MiB`, `1e9` or a plain number."""
     match = _SIZE.fullmatch(str(size).strip())
     unit = match[2].lower() if match else None
     if match is None or unit not in _BYTES_PER_UNIT:
         raise ConfigError(f"{size!r} is not a size", hint="write it like 80GB, 512MiB or 1e9")
     # Whole numbers take the exact way: floats lose bytes above 2**53.
     number = int(match[1]) if match[1].isdigit() else float(match[1])
-    if number > _LARGEST:
-        raise ConfigError(f"the size {_short(size)} is too large")
+    shown = f"{size!s:.30}..." if len(str(size)) >= 40 else size
+    require(number <= _LARGEST, f"the size {shown} is too large")
     return int(number * _BYTES_PER_UNIT[unit])
 
 
 def format_size(num_bytes: int | float) -> str:
-    """Bytes with three figures: `999 B`, `1.50 kB`, `80.0 GB`."""
+    """Write bytes with three figures: `999 B`, `1.50 kB`, `80.0 GB`."""
     return " ".join(_figures(num_bytes, ("B", "kB", "MB", "GB", "TB", "PB")))
 
 
 def parse_duration(duration: str | int | float) -> float:
-    """Seconds from `10m`, `1h30m`, `1.5 h`, `250ms` or a plain number of seconds."""
+    """Read seconds from `10m`, `1h30m`, `1.5 h`, `250ms` or a plain number of seconds."""
     text = str(duration).strip().lower()
     if re.fullmatch(_NUMBER, text):
-        return _finite(float(text))
-    if not re.fullmatch(rf"(?:{_DURATION_PART.pattern})+", text):
-        raise ConfigError(f"{duration!r} is not a duration", hint="write it like 90s, 10m or 1h30m")
-    parts: list[tuple[str, str]] = _DURATION_PART.findall(text)
-    return _finite(math.fsum(float(number) * _SECONDS_PER_UNIT[unit] for number, unit in parts))
-
-
-def _finite(seconds: float) -> float:
-    if seconds > _LARGEST:
-        raise ConfigError(f"a duration of {seconds:.3g} s is too long")
+        seconds = float(text)
+    else:
+        is_known = re.fullmatch(rf"(?:{_DURATION_PART.pattern})+", text) is not None
+        require(is_known, f"{duration!r} is not a duration", "write it like 90s, 10m or 1h30m")
+        parts = _DURATION_PART.findall(text)
+        seconds = math.fsum(float(number) * _SECONDS_PER_UNIT[unit] for number, unit in parts)
+    require(seconds <= _LARGEST, f"a duration of {seconds:.3g} s is too long")
     return seconds
 
 
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) < 40 else text[:30] + "..."
-
-
 def format_duration(seconds: float) -> str:
-    """`31 us`, `4.2 ms`, `350 ms`, `4.2 s`, `3m 05s`, `1h 02m`, `2d 03h`; only 0 is `0 ms`."""
+    """Write `31 us`, `4.2 ms`, `350 ms`, `4.2 s`, `3m 05s`, `1h 02m`, `2d 03h`, and 0 as `0 ms`."""
     if seconds < 0.9995:
         in_time = (unit for unit in ("ms", "us") if seconds >= 0.9995 * _SECONDS_PER_UNIT[unit])
         unit = next(in_time, "ns" if seconds > 0 else "ms")
@@ -85,17 +77,17 @@ def format_duration(seconds: float) -> str:
 
 
 def format_count(number: int | float) -> str:
-    """A number with three figures: `999`, `1.50k`, `124M`, `1.56B`."""
+    """Write a number with three figures: `999`, `1.50k`, `124M`, `1.56B`."""
     return "".join(_figures(number, ("", "k", "M", "B", "T")))
 
 
 def format_flops(flops: int | float) -> str:
-    """Four figures: `29.78 GFLOP`, `1.386 PFLOP`."""
+    """Write FLOPs with four figures: `29.78 GFLOP`, `1.386 PFLOP`."""
     return " ".join(_figures(flops, [f"{letter}FLOP" for letter in ("", *"kMGTPEZY")], 4))
 
 
 def format_rate(per_second: float, unit: str) -> str:
-    """`1,234 steps/s`, `2.5 steps/s`; of slow work what one takes: `4.2 s per step`."""
+    """Write `1,234 steps/s`, `2.5 steps/s`, and of slow work what one takes: `4.2 s per step`."""
     if per_second >= 9.95:
         return f"{per_second:,.0f} {unit}/s"
     if per_second >= 1:

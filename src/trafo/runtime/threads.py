@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from statistics import fmean
 from time import perf_counter
 from typing import Generic, TypeVar
 
@@ -132,7 +133,7 @@ class ThreadChooser:
                         costs[number].append(self._measured)
                         hopeless.add(number)
                         break
-        self._decide({number: _mean(c) for number, c in costs.items()}, before)
+        self._decide({number: fmean(c) for number, c in costs.items()}, before)
 
     def _glimpse(self, costs: dict[int, list[float]]) -> Iterator[None]:
         """Time a single unit of each, from one thread up, after one that is not counted.
@@ -164,12 +165,8 @@ class ThreadChooser:
 
 
 def _is_hopeless(numbers: list[float], costs: dict[int, list[float]]) -> bool:
-    best = min((_mean(c) for c in costs.values() if c), default=float("inf"))
-    return bool(numbers) and _mean(numbers) > _HOPELESS_RATIO * best
-
-
-def _mean(numbers: list[float]) -> float:
-    return sum(numbers) / len(numbers)
+    best = min((fmean(c) for c in costs.values() if c), default=float("inf"))
+    return bool(numbers) and fmean(numbers) > _HOPELESS_RATIO * best
 
 
 def resolve_num_workers(num_workers: int | None) -> int:
