@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from trafo.checkpoint.bundle import load_bundle
-from trafo.generate.engine.blocks import BLOCK
-from trafo.generate.engine.cache import PagedCache, StepBatch
+from trafo.generate.engine.cache import BLOCK, PagedCache, StepBatch
 from trafo.generate.packed.step import PackedStep
 
 

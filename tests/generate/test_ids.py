@@ -6,7 +6,7 @@ import torch
 from trafo.errors import ConfigError, InputError
 from trafo.generate import GenerationConfig, generate_ids
 from trafo.generate.reference import generate_tokens
-from trafo.generate.window import window_start
+from trafo.generate.request import window_start
 from trafo.models import GPT2, GPT2Config
 
 PROMPTS = [[5, 9, 200], [7], [1, 2, 3, 4, 5, 6, 7, 8, 9], [11, 12, 13, 14]]

@@ -12,7 +12,7 @@ from tests.shared import shared
 from trafo.errors import ConfigError, InputError
 from trafo.generate import GenerationConfig, generate, generate_ids, stream, stream_text
 from trafo.generate.complete import encode_prompt
-from trafo.generate.text_stream import TextStream
+from trafo.generate.request import TextStream
 from trafo.tokenizer import Tokenizer
 
 BYTES = {i: bytes([i]) for i in range(256)}

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 
 from trafo.generate.config import GenerationConfig
+from trafo.generate.request import window_start
 from trafo.generate.sampling import Token, sample, sample_generator
-from trafo.generate.window import window_start
 from trafo.models import CausalLM
 
 

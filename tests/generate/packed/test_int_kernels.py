@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trafo.generate.packed.int_kernels import parallel_int8_products
-from trafo.generate.packed.panels import _padded, _paired_panels
+from trafo.generate.packed.pack import _padded, _paired_panels
 from trafo.generate.packed.tiles import LANES
 
 

@@ -10,7 +10,7 @@ from tests.weights import shake
 from trafo.errors import ConfigError
 from trafo.generate.engine.cache import PagedCache, StepBatch
 from trafo.generate.engine.readable_step import ReadableStep
-from trafo.generate.packed.panels import quantize
+from trafo.generate.packed.pack import quantize
 from trafo.generate.packed.step import PackedStep
 from trafo.models import GPT2, GPT2Config, TransformerLM
 

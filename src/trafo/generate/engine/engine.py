@@ -21,11 +21,9 @@ import torch
 from torch import Tensor
 
 from trafo.generate.config import EngineConfig, GenerationConfig
-from trafo.generate.engine.blocks import BLOCK, BlockPool
-from trafo.generate.engine.cache import PagedCache, StepBatch, block_bytes
+from trafo.generate.engine.cache import BLOCK, BlockPool, PagedCache, StepBatch, block_bytes
 from trafo.generate.engine.readable_step import ReadableStep
-from trafo.generate.engine.scheduler import Chunk, Scheduler
-from trafo.generate.engine.sequence import Sequence
+from trafo.generate.engine.scheduler import Chunk, Scheduler, Sequence
 from trafo.generate.request import Piece, Request, check_prompt
 from trafo.generate.sampling import Token, sample
 from trafo.models import CausalLM

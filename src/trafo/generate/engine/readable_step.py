@@ -11,8 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trafo.generate.engine.blocks import BLOCK
-from trafo.generate.engine.cache import Ints, PagedCache, StepBatch
+from trafo.generate.engine.cache import BLOCK, Ints, PagedCache, StepBatch
 from trafo.models import CausalLM
 
 

@@ -11,12 +11,10 @@ from torch import Tensor
 
 from trafo.errors import ConfigError
 from trafo.generate.config import WeightDtype
-from trafo.generate.engine.blocks import BLOCK
 from trafo.generate.engine.build import supports_kernels
-from trafo.generate.engine.cache import PagedCache, StepBatch
+from trafo.generate.engine.cache import BLOCK, PagedCache, StepBatch
 from trafo.generate.packed.layers import Cache, forward
-from trafo.generate.packed.pack import pack
-from trafo.generate.packed.panels import NOTHING
+from trafo.generate.packed.pack import NOTHING, pack
 from trafo.generate.packed.tiles import LANES
 from trafo.models import CausalLM
 from trafo.runtime.kernels import kernel_threads

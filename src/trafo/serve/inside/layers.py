@@ -20,7 +20,7 @@ from torch.nn import Module, ModuleList
 from torch.utils.hooks import RemovableHandle
 
 from trafo.generate.config import GenerationConfig
-from trafo.generate.window import window_start
+from trafo.generate.request import window_start
 from trafo.models import CausalLM, EncoderDecoder, record_attention
 
 ALTERNATIVES = 5
