@@ -22,7 +22,7 @@ import numpy as np
 
 import texts
 from tokenizer_encode import gpt2
-from trafo.cluster.connect import own_warnings
+from trafo.cluster.connect import hide_ray_warnings
 from trafo.cluster.counting import counting_on
 from trafo.cluster.encoding import encoding_on
 from trafo.runtime.progress import set_quiet
@@ -61,8 +61,8 @@ class Corpus:
         if workers:
             train(num_workers=workers)
             return
-        with counting_on("ray") as elsewhere:
-            train(elsewhere=elsewhere)
+        with counting_on("ray") as backend:
+            train(backend=backend)
 
     def encode(self, workers: int | None) -> None:
         shutil.rmtree(self.out, ignore_errors=True)
@@ -70,8 +70,8 @@ class Corpus:
         if workers:
             encode_files(self.tokenizer, self.path, out, num_workers=workers)
             return
-        with encoding_on("ray") as elsewhere:
-            encode_files(self.tokenizer, self.path, out, elsewhere=elsewhere)
+        with encoding_on("ray") as backend:
+            encode_files(self.tokenizer, self.path, out, backend=backend)
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def cluster(workers: int) -> Iterator[str]:
     """A Ray cluster with so many workers, and its address."""
     import ray
 
-    with own_warnings():
+    with hide_ray_warnings():
         running = ray.init(
             "local",
             num_cpus=workers,
@@ -91,7 +91,7 @@ def cluster(workers: int) -> Iterator[str]:
     try:
         yield running.address_info["address"]
     finally:
-        with own_warnings():
+        with hide_ray_warnings():
             ray.shutdown()
 
 

@@ -47,9 +47,9 @@ def cluster() -> Iterator[Any]:
         os.environ[name] = "0"
     from ray.cluster_utils import Cluster
 
-    from trafo.cluster.connect import own_warnings
+    from trafo.cluster.connect import hide_ray_warnings
 
-    with own_warnings():
+    with hide_ray_warnings():
         running = Cluster(
             initialize_head=True,
             head_node_args=_SETTINGS | {"num_cpus": 0, "_system_config": _QUICK},
@@ -64,9 +64,9 @@ def ray(cluster: Any) -> Iterator[Any]:
     """Ray, connected to the cluster, as a program that calls trafo may be."""
     import ray
 
-    from trafo.cluster.connect import own_warnings
+    from trafo.cluster.connect import hide_ray_warnings
 
-    with own_warnings():
+    with hide_ray_warnings():
         ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
         yield ray
         ray.shutdown()

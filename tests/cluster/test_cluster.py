@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from trafo.cluster import counting, encoding
-from trafo.cluster.connect import check_room, connected, num_cpus
+from trafo.cluster.connect import connected, num_cpus, wait_for_cpu
 from trafo.cluster.counting import counting_on
 from trafo.cluster.encoding import encoding_on
 from trafo.cluster.processes import NodeDiedError, RemoteProgram
@@ -60,8 +60,8 @@ def alone(texts: Path) -> Any:
 
 def test_the_same_tokenizer(texts: Path, alone: Any, ray: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(counting, "PIECES_PER_WAVE", 7)
-    with counting_on("ray") as elsewhere:
-        training = train_tokenizer(texts, 600, [END], elsewhere=elsewhere)
+    with counting_on("ray") as backend:
+        training = train_tokenizer(texts, 600, [END], backend=backend)
     assert training.spec == alone.spec
     assert (training.num_bytes, training.num_words, training.num_distinct_words) == (
         alone.num_bytes,
@@ -76,8 +76,8 @@ def encoded(texts: Path, spec: Any, out: Path, **options: Any) -> list[bytes]:
 
 
 def test_the_same_token_file_to_the_byte(texts: Path, alone: Any, ray: Any, tmp_path: Path) -> None:
-    with encoding_on("ray") as elsewhere:
-        there = encoded(texts, alone.spec, tmp_path / "x.tokens", elsewhere=elsewhere)
+    with encoding_on("ray") as backend:
+        there = encoded(texts, alone.spec, tmp_path / "x.tokens", backend=backend)
     assert there == encoded(texts, alone.spec, tmp_path / "y.tokens")
 
 
@@ -135,8 +135,8 @@ def test_a_node_that_dies_while_counting_changes_nothing(
 ) -> None:
     killing = Killing(doomed_node, tmp_path / "notes", monkeypatch)
     monkeypatch.setattr(counting, "count_piece", killing.noted(counting.count_piece))
-    with counting_on("ray") as elsewhere:
-        training = train_tokenizer(texts, 600, [END], elsewhere=elsewhere)
+    with counting_on("ray") as backend:
+        training = train_tokenizer(texts, 600, [END], backend=backend)
     assert doomed_node.is_dead
     assert killing.share_done < 1
     assert training.spec == alone.spec
@@ -149,8 +149,8 @@ def test_a_node_that_dies_while_encoding_changes_nothing(
     here = encoded(texts, alone.spec, tmp_path / "y.tokens")
     killing = Killing(doomed_node, tmp_path / "notes", monkeypatch)
     monkeypatch.setattr(encoding, "encode_piece", killing.noted(encoding.encode_piece))
-    with encoding_on("ray") as elsewhere:
-        there = encoded(texts, alone.spec, tmp_path / "x.tokens", elsewhere=elsewhere)
+    with encoding_on("ray") as backend:
+        there = encoded(texts, alone.spec, tmp_path / "x.tokens", backend=backend)
     assert doomed_node.is_dead
     assert killing.share_done < 1
     assert there == here
@@ -169,8 +169,8 @@ def test_a_worker_that_dies_is_replaced(
         return encode_piece(shared, piece)
 
     monkeypatch.setattr(encoding, "encode_piece", dies_once)
-    with encoding_on("ray") as elsewhere:
-        there = encoded(texts, alone.spec, tmp_path / "x.tokens", elsewhere=elsewhere)
+    with encoding_on("ray") as backend:
+        there = encoded(texts, alone.spec, tmp_path / "x.tokens", backend=backend)
     assert died.exists()
     assert there == encoded(texts, alone.spec, tmp_path / "y.tokens")
 
@@ -178,8 +178,8 @@ def test_a_worker_that_dies_is_replaced(
 def test_what_is_wrong_with_a_text_is_said_as_on_one_machine(ray: Any, tmp_path: Path) -> None:
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"good \n" * 9000 + b"\xff\n")
-    with counting_on("ray") as elsewhere, pytest.raises(InputError) as there:
-        train_tokenizer(bad, 300, elsewhere=elsewhere)
+    with counting_on("ray") as backend, pytest.raises(InputError) as there:
+        train_tokenizer(bad, 300, backend=backend)
     with pytest.raises(InputError) as here:
         train_tokenizer(bad, 300)
     assert str(there.value) == str(here.value)
@@ -191,16 +191,16 @@ def test_text_that_no_worker_can_read_is_refused(ray: Any) -> None:
 
     fsspec.filesystem("memory").pipe_file("memory://a.txt", b"low lower")
     with (
-        counting_on("ray") as elsewhere,
+        counting_on("ray") as backend,
         pytest.raises(InputError, match=r"memory://a\.txt: only this process can read it"),
     ):
-        train_tokenizer("memory://a.txt", 300, elsewhere=elsewhere)
+        train_tokenizer("memory://a.txt", 300, backend=backend)
 
 
 def test_a_cluster_without_room_says_so(ray: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"memory": 1e9})
     with pytest.raises(InputError, match="the cluster has no CPUs for tasks; add a node"):
-        check_room()
+        wait_for_cpu()
 
 
 def wait_until(happens: Callable[[], bool]) -> None:

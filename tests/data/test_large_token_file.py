@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trafo.tokenizer.token_file import Manifest, documents_path, write_manifest
+from trafo.tokenizer.token_file import Manifest, documents_path, write_token_manifest
 
 IDS = 500_000_000
 
@@ -30,7 +30,7 @@ def test_a_gigabyte_costs_no_memory(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(2 * IDS)  # a hole: it takes no room on disk
     documents_path(path).write_bytes(b"")
-    write_manifest(
+    write_token_manifest(
         path,
         Manifest(
             tokenizer_hash="0" * 64,

@@ -259,7 +259,7 @@ def read_tokens(folder: Path) -> None:
     from trafo.tokenizer import TokenFile
 
     _each(
-        lambda: TokenFile.open(folder / "a.tokens").verified(),
+        lambda: TokenFile.open(folder / "a.tokens").verify(),
         lambda: int(TokenFile.open(folder / "a.tokens").ids[:10].sum()),
     )
 

@@ -112,7 +112,7 @@ def test_a_place_told_from_a_window_is_safe_in_the_whole_text(
 ) -> None:
     data = text.encode()
     cutter = Cutter(pattern, SpecialFinder(specials))
-    place = cutter.last_certain_place(data[start : start + size])
+    place = cutter.last_safe_boundary(data[start : start + size])
     if place is not None:
         assert 0 < place < size
         left, right = data[: start + place].decode(), data[start + place :].decode()
@@ -124,9 +124,9 @@ def test_a_window_of_english_has_such_a_place() -> None:
     window = b"it was the best of times, <|e|> it was <|the end|>, he said."
     for pattern in ("gpt2", "gpt4", "gpt4o", "llama3", "whitespace"):
         cutter = Cutter(pattern, SpecialFinder(["<|e|>", "<|the end|>"]))
-        assert cutter.last_certain_place(window) == window.index(b" <|the")
+        assert cutter.last_safe_boundary(window) == window.index(b" <|the")
     for pattern in ("none", MY_OWN):
-        assert Cutter(pattern, SpecialFinder([])).last_certain_place(window) is None
+        assert Cutter(pattern, SpecialFinder([])).last_safe_boundary(window) is None
 
 
 @pytest.mark.parametrize("pattern", ["gpt2", "gpt4", "gpt4o", "whitespace"])

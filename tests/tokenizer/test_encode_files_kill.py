@@ -60,7 +60,7 @@ def go_on():
 
 CHANGES_THE_DISK = (
     (os, "fsync"), (Path, "replace"), (Path, "unlink"), (Path, "touch"),
-    (token_writer.TokenWriter, "write"), (token_writer.TokenWriter, "_give_names"),
+    (token_writer.TokenWriter, "write"), (token_writer.TokenWriter, "_rename_files"),
 )
 
 started = time.monotonic()

@@ -36,19 +36,19 @@ def trained(pattern: str) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
 
 
 @cache
-def tokenizer(pattern: str, whole_words: bool = False) -> Tokenizer:
+def tokenizer(pattern: str, ignore_merges: bool = False) -> Tokenizer:
     vocab, merges = trained(pattern)
-    return Tokenizer(vocab, merges, SPECIALS, pattern=pattern, whole_words=whole_words)
+    return Tokenizer(vocab, merges, SPECIALS, pattern=pattern, ignore_merges=ignore_merges)
 
 
-@pytest.mark.parametrize("whole_words", [False, True])
+@pytest.mark.parametrize("ignore_merges", [False, True])
 @pytest.mark.parametrize("pattern", [*PATTERN_NAMES, r"\w+|\W"])
 @settings(deadline=None, max_examples=25)
 @given(text=TEXTS)
-def test_a_trained_tokenizer(pattern: str, whole_words: bool, text: str) -> None:
+def test_a_trained_tokenizer(pattern: str, ignore_merges: bool, text: str) -> None:
     vocab, merges = trained(pattern)
-    expected = encode_reference(text, vocab, merges, SPECIALS, pattern, whole_words)
-    assert tokenizer(pattern, whole_words).encode(text) == expected
+    expected = encode_reference(text, vocab, merges, SPECIALS, pattern, ignore_merges)
+    assert tokenizer(pattern, ignore_merges).encode(text) == expected
 
 
 MERGES = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=20)
@@ -89,26 +89,26 @@ def test_whole_words_are_taken_whatever_the_merges_say() -> None:
     long = [b"abcdefghijklmnopqrst", b"x" * 70, b" x"]
     vocab = {**BYTES, **dict(enumerate([b"ab", *long], 256))}
     merges = [(b"a", b"b")]
-    ours = Tokenizer(vocab, merges, whole_words=True)
+    ours = Tokenizer(vocab, merges, ignore_merges=True)
     text = "abcdefghijklmnopqrst x ab abc\n" + "x" * 70
-    expected = encode_reference(text, vocab, merges, whole_words=True)
+    expected = encode_reference(text, vocab, merges, ignore_merges=True)
     assert {257, 258, 259} < set(expected)
     assert ours.encode(text) == expected
     assert Tokenizer(vocab, merges).encode("x" * 70) == [120] * 70
 
 
-@pytest.mark.parametrize("whole_words", [False, True])
+@pytest.mark.parametrize("ignore_merges", [False, True])
 @pytest.mark.parametrize("tail", ["", "-and-more-than-15-bytes"])
 def test_more_distinct_words_than_the_cache_holds(
-    monkeypatch: pytest.MonkeyPatch, whole_words: bool, tail: str
+    monkeypatch: pytest.MonkeyPatch, ignore_merges: bool, tail: str
 ) -> None:
     monkeypatch.setattr(encode_module, "_CACHE_CAPACITY", 64)
     monkeypatch.setattr(encode_module, "_CACHE_ARENA", 1 << 10)
     monkeypatch.setattr(encode_module, "_LONG_IDS", 1 << 8)
     vocab, merges = trained("gpt2")
-    ours = Tokenizer(vocab, merges, SPECIALS, whole_words=whole_words)
+    ours = Tokenizer(vocab, merges, SPECIALS, ignore_merges=ignore_merges)
     text = " ".join(f"word{number % 977}{tail}<|e|>" for number in range(3000))
-    expected = encode_reference(text, vocab, merges, SPECIALS, whole_words=whole_words)
+    expected = encode_reference(text, vocab, merges, SPECIALS, ignore_merges=ignore_merges)
     assert ours.encode(text) == expected
     assert ours.encode_array(text).tolist() == expected
 

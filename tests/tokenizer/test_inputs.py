@@ -182,12 +182,12 @@ def test_an_empty_file_has_no_text(tmp_path: Path) -> None:
 
 def test_the_identity_changes_with_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"x")
-    before = open_inputs(tmp_path).identity()
-    assert before == open_inputs([path]).identity()
-    assert before != open_inputs(path, field="body").identity()
-    assert before != open_inputs(path, errors="replace").identity()
+    before = open_inputs(tmp_path).fingerprint()
+    assert before == open_inputs([path]).fingerprint()
+    assert before != open_inputs(path, field="body").fingerprint()
+    assert before != open_inputs(path, errors="replace").fingerprint()
     write(path, b"xy")
-    assert open_inputs(tmp_path).identity() != before
+    assert open_inputs(tmp_path).fingerprint() != before
 
 
 def test_the_first_characters(tmp_path: Path) -> None:

@@ -180,12 +180,12 @@ def test_a_flipped_bit_is_found_and_encoded_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], which: Callable[[Path], Path]
 ) -> None:
     path = write(tmp_path / "corpus.tokens", IDS, ENDS)
-    assert TokenFile.open(path).verified().ids.tolist() == IDS
+    assert TokenFile.open(path).verify().ids.tolist() == IDS
     data = bytearray(which(path).read_bytes())
     data[3] ^= 4
     which(path).write_bytes(data)
     with pytest.raises(FormatError, match=r"wrong checksum.*encode the text again"):
-        TokenFile.open(path).verified()
+        TokenFile.open(path).verify()
     write(path, IDS, ENDS)
     assert "wrong checksum" in capsys.readouterr().err
-    assert TokenFile.open(path).verified().ids.tolist() == IDS
+    assert TokenFile.open(path).verify().ids.tolist() == IDS

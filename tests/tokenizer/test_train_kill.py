@@ -38,13 +38,13 @@ train_bpe(warm, 260, max_memory=1 << 26)
 
 def note_start(path):
     # Write down where reading begins.
-    run = count_files.FileCounter.run
+    run = count_files.LocalCounter.run
     def noting(counter, *args):
         if counter.position != counter._chunker.end:
             path.with_suffix(".new").write_text(str(counter.num_bytes))
             os.rename(path.with_suffix(".new"), path)
         return run(counter, *args)
-    count_files.FileCounter.run = noting
+    count_files.LocalCounter.run = noting
 
 def train():
     note_start(folder / "start")

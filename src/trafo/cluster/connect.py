@@ -41,19 +41,19 @@ def connected(on: str, num_workers: int | None = None) -> Iterator[None]:
         return
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
-    with own_warnings():
+    with hide_ray_warnings():
         _connect(ray, on, num_workers)
     try:
-        check_room()
+        wait_for_cpu()
         yield
     finally:
-        with suppress(Exception), own_warnings():
+        with suppress(Exception), hide_ray_warnings():
             ray.shutdown()
 
 
 def _import_ray() -> Any:
     try:
-        with own_warnings():
+        with hide_ray_warnings():
             import ray
     except ImportError as error:
         raise missing_package(error.name or "ray", "--on ray needs") from error
@@ -61,7 +61,7 @@ def _import_ray() -> Any:
 
 
 @contextmanager
-def own_warnings() -> Iterator[None]:
+def hide_ray_warnings() -> Iterator[None]:
     """Hide Ray's warnings about its own future and open files, which do not concern our users."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -87,7 +87,7 @@ def _connect(ray: Any, on: str, num_workers: int | None) -> None:
         return
     hint = "check that `ray status` on its head node is fine"
     with _ray_errors("no Ray cluster answers", on, hint):
-        _knock(on)
+        _check_port(on)
         ray.init(on, **settings)
 
 
@@ -102,7 +102,7 @@ def _ray_errors(what: str, where: str, hint: str) -> Iterator[None]:
         raise InputError(f"{what}: {reason}", where=where, hint=hint) from error
 
 
-def _knock(on: str) -> None:
+def _check_port(on: str) -> None:
     """Raise if nothing listens at an address: Ray itself would try for minutes."""
     address = _ADDRESS.fullmatch(on)
     if address is None:
@@ -120,10 +120,10 @@ def num_cpus() -> int:
 @lru_cache(maxsize=1)
 def _check_once(_job: str) -> None:
     """A program that stays connected need not wait for a task before each of its jobs."""
-    check_room()
+    wait_for_cpu()
 
 
-def check_room() -> None:
+def wait_for_cpu() -> None:
     """Refuse a cluster without CPUs; wait for one that is busy, and say so.
 
     The first task also shows whether the nodes have the same version of trafo.
@@ -143,7 +143,7 @@ def check_room() -> None:
     try:
         found = ray.get(answer)
     except ray.exceptions.RayTaskError as error:
-        raise unwrapped(error) from None
+        raise unwrap_error(error) from None
     if found != _version():
         raise InputError(
             f"a node of the cluster has trafo {found}, this machine has {_version()}",
@@ -156,7 +156,7 @@ def _version() -> str:
     return str(import_module("trafo").__version__)
 
 
-def unwrapped(error: Any) -> Exception:
+def unwrap_error(error: Any) -> Exception:
     """The error that a task raised: our own error, if it was one."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, TrafoError):
@@ -168,7 +168,7 @@ def unwrapped(error: Any) -> Exception:
     return cause if isinstance(cause, Exception) else error
 
 
-def refuse_private_files(inputs: Inputs) -> None:
+def check_shared_files(inputs: Inputs) -> None:
     """Refuse text that only this process can read."""
     for file in inputs.files:
         if str(file.path).startswith("memory://"):

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from trafo.cluster.connect import connected, num_cpus, refuse_private_files
+from trafo.cluster.connect import check_shared_files, connected, num_cpus
 from trafo.cluster.tasks import Shared, Tasks
 from trafo.tokenizer.chunks import Chunker, Piece, chunks_of, plan_pieces
 from trafo.tokenizer.count_store import NUM_PARTITIONS, CountStore
 from trafo.tokenizer.counting import WordCounter, WordCounts
 from trafo.tokenizer.inputs import Inputs
-from trafo.tokenizer.train import CountElsewhere
+from trafo.tokenizer.train import CountBackend
 from trafo.tokenizer.words import SpecialFinder
 
 SMALLEST_PIECE, LARGEST_PIECE = 4 << 20, 256 << 20  # bytes
@@ -46,17 +46,17 @@ def piece_size(total: int, smallest: int, largest: int) -> int:
 
 
 @contextmanager
-def counting_on(on: str, num_workers: int | None = None) -> Iterator[CountElsewhere]:
+def counting_on(on: str, num_workers: int | None = None) -> Iterator[CountBackend]:
     """For `train_tokenizer`: counts on a cluster; see `connected` for the arguments."""
     with connected(on, num_workers):
         yield RayCounter
 
 
 class RayCounter:
-    """Counts all pieces on the cluster; a `trafo.tokenizer.count_store.Counting`."""
+    """Counts all pieces on the cluster; a `trafo.tokenizer.count_store.CorpusCounter`."""
 
     def __init__(self, chunker: Chunker, pattern: str, store: CountStore) -> None:
-        refuse_private_files(chunker.inputs)
+        check_shared_files(chunker.inputs)
         self.num_bytes = store.num_bytes
         self._chunker = chunker
         self._store = store
@@ -66,7 +66,7 @@ class RayCounter:
         specials = tuple(chunker.finder.tokens)
         job = CountingJob(chunker.inputs, pattern, specials, self._num_groups)
         self._counting = Tasks(count_piece, job)
-        self._adding = Tasks(add_up, self._num_groups)
+        self._adding = Tasks(sum_group, self._num_groups)
 
     def run(self, advance: Callable[[float], None]) -> None:
         """Count to the end, wave after wave."""
@@ -79,13 +79,13 @@ class RayCounter:
         while groups := self._count(islice(pieces, PIECES_PER_WAVE), advance):
             self._store.add_partitions(self._sums(groups), self._end, self.num_bytes)
         if self._store.position != self._chunker.end:
-            self._store.add_partitions(_nothing(), self._chunker.end, self.num_bytes)
+            self._store.add_partitions(_empty_partitions(), self._chunker.end, self.num_bytes)
 
     def _count(self, wave: Iterator[Piece], advance: Callable[[float], None]) -> list[list[Any]]:
         """Count the pieces of a wave; for each a reference to each group of its words."""
         outputs: list[list[Any]] = []
         under_way: dict[Any, int] = {}  # bytes on disk
-        with self._counting.cancelled_at_the_end():
+        with self._counting.cancel_on_exit():
             for piece in chain(wave, [None]):  # None: nothing is left but to wait
                 while under_way and (piece is None or not self._counting.has_room):
                     done, num_bytes = self._counting.next_done()
@@ -102,19 +102,19 @@ class RayCounter:
     def _sums(self, outputs: list[list[Any]]) -> Iterator[WordCounts]:
         """The counts of a wave, partition after partition; one is here at a time."""
         per_group = NUM_PARTITIONS // self._num_groups
-        with self._adding.cancelled_at_the_end():
+        with self._adding.cancel_on_exit():
             sums = [
                 self._adding.submit(group, *pieces, num_returns=per_group)
                 for group, pieces in enumerate(zip(*outputs, strict=True))
             ]
             for i in range(NUM_PARTITIONS):
                 reference = sums[i % self._num_groups][i // self._num_groups]
-                yield _writable(self._adding.get(reference))
+                yield _as_writable(self._adding.get(reference))
 
 
 def count_piece(shared: Shared[CountingJob], piece: Piece) -> tuple[Any, ...]:
     """A task: the bytes of text in a piece, and its words in groups of partitions."""
-    job, chunker = shared.made(_with_chunker)
+    job, chunker = shared.prepare(_with_chunker)
     counter = WordCounter(job.pattern)
     num_bytes = 0
     for planned in chunks_of(piece, chunker):
@@ -124,17 +124,17 @@ def count_piece(shared: Shared[CountingJob], piece: Piece) -> tuple[Any, ...]:
     return num_bytes, *(counter.export(i, job.num_groups) for i in range(job.num_groups))
 
 
-def add_up(
+def sum_group(
     shared: Shared[int], group: int, *pieces: WordCounts
 ) -> tuple[WordCounts, ...] | WordCounts:
     """A task: the sum of one group of all pieces, partition by partition.
 
     With the number of groups g, group i has the partitions i, i + g, i + 2g, ...
     """
-    num_groups = shared.made(int)
+    num_groups = shared.prepare(int)
     total = WordCounter("none", num_words=max(map(len, pieces)))
     for piece in pieces:
-        total.add(_writable(piece))
+        total.add(_as_writable(piece))
     partitions = range(group, NUM_PARTITIONS, num_groups)
     sums = tuple(total.export(i, NUM_PARTITIONS) for i in partitions)
     return sums if len(sums) > 1 else sums[0]
@@ -144,11 +144,11 @@ def _with_chunker(job: CountingJob) -> tuple[CountingJob, Chunker]:
     return job, Chunker(job.inputs, job.pattern, SpecialFinder(job.special_tokens))
 
 
-def _writable(words: WordCounts) -> WordCounts:
+def _as_writable(words: WordCounts) -> WordCounts:
     """Arrays in Ray's shared memory are read-only; kernels are compiled for writable numbers."""
     return WordCounts(words.text, np.array(words.ends), np.array(words.counts))
 
 
-def _nothing() -> Iterator[WordCounts]:
+def _empty_partitions() -> Iterator[WordCounts]:
     empty = WordCounter("none")
     return (empty.export(i, NUM_PARTITIONS) for i in range(NUM_PARTITIONS))

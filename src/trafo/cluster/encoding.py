@@ -9,14 +9,14 @@ import marshal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trafo.cluster.connect import connected, refuse_private_files
+from trafo.cluster.connect import check_shared_files, connected
 from trafo.cluster.counting import piece_size
 from trafo.cluster.tasks import Shared, Tasks, map_in_order
 from trafo.tokenizer.chunks import Piece, Position, chunks_of, plan_pieces
 from trafo.tokenizer.encode_corpus import (
     ChunkEncoder,
+    EncodeBackend,
     Encoded,
-    EncodeElsewhere,
     EncodingJob,
 )
 from trafo.tokenizer.formats.spec import TokenizerSpec
@@ -26,15 +26,15 @@ SMALLEST_PIECE, LARGEST_PIECE = 2 << 20, 32 << 20  # bytes
 
 
 @contextmanager
-def encoding_on(on: str, num_workers: int | None = None) -> Iterator[EncodeElsewhere]:
+def encoding_on(on: str, num_workers: int | None = None) -> Iterator[EncodeBackend]:
     """For `encode_files`: encodes on a cluster; see `connected` for the arguments."""
     with connected(on, num_workers):
         yield encode_pieces
 
 
 def encode_pieces(tokenizer: Tokenizer, job: EncodingJob, start: Position) -> Iterator[Encoded]:
-    """All from `start`; a `trafo.tokenizer.encode_corpus.EncodeElsewhere`."""
-    refuse_private_files(job.inputs)
+    """All from `start`; a `trafo.tokenizer.encode_corpus.EncodeBackend`."""
+    check_shared_files(job.inputs)
     size = piece_size(job.inputs.size, SMALLEST_PIECE, LARGEST_PIECE)
     pieces = plan_pieces(ChunkEncoder(tokenizer, job).chunker, size, start)
     # `marshal` takes a sixth of the time of `pickle`.
@@ -51,7 +51,7 @@ _last: dict[str, Tokenizer] = {}  # of this process's last job, by its hash; its
 
 def encode_piece(shared: Shared[Sent], piece: Piece) -> list[Encoded]:
     """A task: the ids of a piece, chunk by chunk: to join them would only copy them."""
-    encoder = shared.made(_encoder)
+    encoder = shared.prepare(_encoder)
     return [encoder.encode(chunk) for chunk in chunks_of(piece, encoder.chunker)]
 
 

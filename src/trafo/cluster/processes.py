@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trafo.cluster.connect import unwrapped
+from trafo.cluster.connect import unwrap_error
 from trafo.errors import InputError
 from trafo.runtime.process import SECONDS_TO_END, LineProgram
 
@@ -82,7 +82,7 @@ class RemoteProgram:
         try:
             line = str(self._ray.get(self._answer))
         except self._ray.exceptions.RayTaskError as error:
-            raise unwrapped(error) from None
+            raise unwrap_error(error) from None
         except self._ray.exceptions.RayError as error:
             self.is_alive = False
             cause = getattr(error, "cause", None)

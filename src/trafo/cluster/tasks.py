@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Generic, TypeVar
 from uuid import uuid4
 
-from trafo.cluster.connect import num_cpus, unwrapped
+from trafo.cluster.connect import num_cpus, unwrap_error
 from trafo.errors import InputError, StorageError
 
 Job = TypeVar("Job")
@@ -34,7 +34,7 @@ class Shared(Generic[Job]):
         self._key = uuid4().hex
         self._job = [ray.put(job)]  # in a list, or Ray would send the job with every task
 
-    def made(self, make: Callable[[Job], Made]) -> Made:
+    def prepare(self, make: Callable[[Job], Made]) -> Made:
         """What `make` makes of the job, kept for the next task."""
         import ray
 
@@ -83,15 +83,15 @@ class Tasks:
         try:
             value = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
-            raise unwrapped(error) from None
+            raise unwrap_error(error) from None
         except self._ray.exceptions.RayError as error:
-            raise _failure(error) from error
+            raise _cluster_error(error) from error
         with suppress(ValueError):  # only the first of a task's values is kept there
             self._under_way.remove(reference)
         return value
 
     @contextmanager
-    def cancelled_at_the_end(self) -> Iterator[None]:
+    def cancel_on_exit(self) -> Iterator[None]:
         """End what is still under way after the block: after an error, or Ctrl-C."""
         try:
             yield
@@ -110,7 +110,7 @@ def _task(function: Callable[..., Any]) -> Any:
     return ray.remote(num_cpus=1, max_retries=-1)(function)
 
 
-def _failure(error: Exception) -> StorageError | InputError:
+def _cluster_error(error: Exception) -> StorageError | InputError:
     """A failure of the cluster, not of a task: one line."""
     what = str(error).strip().splitlines()[0]
     if "OutOfDisk" in type(error).__name__ or "ObjectStoreFull" in type(error).__name__:
@@ -123,7 +123,7 @@ def _failure(error: Exception) -> StorageError | InputError:
 def map_in_order(tasks: Tasks, items: Iterable[Any]) -> Iterator[Any]:
     """The results in the order of the items, only a few of which are under way at a time."""
     waiting: deque[Any] = deque()
-    with tasks.cancelled_at_the_end():
+    with tasks.cancel_on_exit():
         for item in items:
             while waiting and not tasks.has_room:
                 yield tasks.get(waiting.popleft())

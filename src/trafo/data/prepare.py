@@ -93,7 +93,7 @@ def prepare(
     if config.tokens is not None:
         assert config.tokenizer is not None
         tokenizer = Tokenizer.load(config.tokenizer)
-        tokens = cache.verified(TokenFile.open(config.tokens, tokenizer.hash))
+        tokens = cache.verify(TokenFile.open(config.tokens, tokenizer.hash))
         ids: TokenArray = tokens.ids
         content = f"CRC-32 {tokens.manifest.checksum:08x}"
     else:
@@ -169,9 +169,9 @@ class Cache:
 
         return self.get(f"{folder.name}/trafo.json", lambda: Tokenizer.load(folder), make)
 
-    def verified(self, tokens: TokenFile) -> TokenFile:
+    def verify(self, tokens: TokenFile) -> TokenFile:
         """Check it once, in the process that may make it again."""
-        return tokens if self.read_only else tokens.verified()
+        return tokens if self.read_only else tokens.verify()
 
 
 def _tokenizer(
@@ -193,7 +193,7 @@ def _encode(tokenizer: Tokenizer, inputs: Inputs, content: str, cache: Cache) ->
     end = END_OF_TEXT if END_OF_TEXT in tokenizer.special_tokens else None
     tokens = cache.get(
         f"{path.name}.json",
-        lambda: cache.verified(TokenFile.open(path, tokenizer.hash)),
+        lambda: cache.verify(TokenFile.open(path, tokenizer.hash)),
         lambda: encode_files(tokenizer, inputs, path, end_of_document=end),
     )
     if not tokens.manifest.num_bytes:

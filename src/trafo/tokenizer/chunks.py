@@ -99,7 +99,7 @@ class Chunker:
     def plan(self, start: Position = START, end: Position | None = None) -> Iterator[PlannedChunk]:
         """All chunks in order, from `start`, which is the `next` of an earlier chunk.
 
-        With an `end`, up to it: the end of a file, or a border in one that can be entered.
+        With an `end`, up to it: the end of a file, or a border in one that is splittable.
         """
         end = end or self.end
         for index in range(start.file, len(self.inputs.files)):
@@ -108,7 +108,7 @@ class Chunker:
             at = start if index == start.file else Position(index)
             yield from self._plan_file(at, end.offset if index == end.file else None)
 
-    def can_enter(self, file: InputFile) -> bool:
+    def is_splittable(self, file: InputFile) -> bool:
         """Whether the chunks of a file can be planned from the bytes around their ends."""
         return bool(file.size) and file.is_seekable and self.inputs.errors == "strict"
 
@@ -117,7 +117,7 @@ class Chunker:
         if file.has_records:
             yield from self._plan_records(at)
             return
-        if self.can_enter(file):
+        if self.is_splittable(file):
             stop = file.size if stop is None else stop
             for chunk in self._plan_unread(at, stop):
                 yield chunk
@@ -126,7 +126,7 @@ class Chunker:
                 at = chunk.next
         yield from self._plan_by_reading(at, stop)
 
-    def _planned(
+    def _plan_chunk(
         self,
         at: Position,
         end: int,
@@ -149,19 +149,19 @@ class Chunker:
         end: int | None = None
         while end != stop:
             reaches = at.offset + self._chunk_size >= stop
-            end = stop if reaches else self.border(file, at.offset, self._chunk_size)
+            end = stop if reaches else self.find_border(file, at.offset, self._chunk_size)
             if end is None:
                 return
-            chunk = self._planned(at, end, end, is_last=end == file.size)
+            chunk = self._plan_chunk(at, end, end, is_last=end == file.size)
             yield chunk
             at = chunk.next
 
-    def border(self, file: InputFile, start: int, size: int) -> int | None:
+    def find_border(self, file: InputFile, start: int, size: int) -> int | None:
         """Where `size` bytes from `start`, or somewhat less, may end; None if that is not known."""
         stop = start + size
         for window in (min(_WINDOW, size), min(self._chunk_size, size)):
             near_end = read_range(file.path, stop - window, window)
-            place = self._cutter.last_certain_place(near_end)
+            place = self._cutter.last_safe_boundary(near_end)
             if place is not None:
                 return stop - window + place
         return None
@@ -173,26 +173,26 @@ class Chunker:
         missing = 0
         reads = self.inputs.read(file, self._chunk_size, at.offset)
         if stop is not None:
-            reads = _until(reads, at.offset, stop)
+            reads = _read_until(reads, at.offset, stop)
         for (data, disk_end), is_last in _mark_last(reads):
             pending.append(data)
             missing -= len(data)
             if missing > 0 and not is_last:
                 continue
             text = b"".join(pending)
-            end = len(text) if is_last else self._certain_end(text, file, at.offset)
+            end = len(text) if is_last else self._find_safe_end(text, file, at.offset)
             # Nothing certain yet: look again when there is twice as much, for linear time.
             missing = 0 if end else len(text)
-            self._refuse_too_long(missing, file)
+            self._check_memory(missing, file)
             pending = [text[end:]]
             if end:
                 offset = at.offset + end
                 ends_file = is_last and stop in (None, file.size)
-                chunk = self._planned(at, offset, disk_end, is_last=ends_file, raw=text[:end])
+                chunk = self._plan_chunk(at, offset, disk_end, is_last=ends_file, raw=text[:end])
                 yield chunk
                 at = chunk.next
 
-    def _refuse_too_long(self, num_bytes: int, file: InputFile) -> None:
+    def _check_memory(self, num_bytes: int, file: InputFile) -> None:
         """Raise if so much text without a place to cut, perhaps one word, does not fit."""
         available = self._max_memory or available_memory()
         needed = _MEMORY_OF_WORD * num_bytes
@@ -204,12 +204,12 @@ class Chunker:
                 hint="use another split pattern, or break the text into lines",
             )
 
-    def _certain_end(self, text: bytes, file: InputFile, offset: int) -> int:
+    def _find_safe_end(self, text: bytes, file: InputFile, offset: int) -> int:
         data = np.frombuffer(text, np.uint8)
         stop = whole_characters(data, 0, len(data))
         end, _ = self._cutter.cut(data, 0, stop)
         if not end and self.inputs.errors == "strict":
-            refuse_invalid(data[:stop], file.path, offset)  # or no end might ever be found
+            check_utf8(data[:stop], file.path, offset)  # or no end might ever be found
         return end
 
     def _plan_records(self, at: Position) -> Iterator[PlannedChunk]:
@@ -224,7 +224,7 @@ class Chunker:
             records.append(record)
             size += len(record)
             if size >= self._chunk_size or is_last:
-                chunk = self._planned(
+                chunk = self._plan_chunk(
                     at,
                     number,
                     disk_end,
@@ -245,9 +245,9 @@ class Chunker:
         ends = np.array(plan.document_ends, np.int64)
         errors = self.inputs.errors
         if plan.file.has_records:
-            data, ends = valid_records(data, ends, plan.file.path, errors)
+            data, ends = decode_records(data, ends, plan.file.path, errors)
         else:
-            data = valid_text(data, plan.file.path, plan.start, errors)
+            data = decode_text(data, plan.file.path, plan.start, errors)
             ends = np.array([len(data)] if plan.is_last else [], np.int64)
         num_bytes = len(data)
         if self.finder.nfc:
@@ -287,7 +287,7 @@ class Chunker:
         return np.ascontiguousarray(found[np.lexsort((found[:, 1], found[:, 0]))])
 
 
-def _until(
+def _read_until(
     reads: Iterator[tuple[bytes, int]], offset: int, stop: int
 ) -> Iterator[tuple[bytes, int]]:
     """Reads of a file that is not compressed, from an offset up to another."""
@@ -307,35 +307,37 @@ def _mark_last(items: Iterable[Item]) -> Iterator[tuple[Item, bool]]:
         yield item, True
 
 
-def valid_text(data: Bytes, path: AnyPath, offset: int, errors: Errors) -> Bytes:
+def decode_text(data: Bytes, path: AnyPath, offset: int, errors: Errors) -> Bytes:
     """The text at an offset of a file; U+FFFD where it is not UTF-8, or an error."""
     if errors == "strict":
-        refuse_invalid(data, path, offset)
+        check_utf8(data, path, offset)
     elif first_invalid(data) >= 0:
         text = data.tobytes().decode("utf-8", errors="replace")
         return np.frombuffer(text.encode(), np.uint8)
     return data
 
 
-def valid_records(data: Bytes, ends: Int64s, path: AnyPath, errors: Errors) -> tuple[Bytes, Int64s]:
+def decode_records(
+    data: Bytes, ends: Int64s, path: AnyPath, errors: Errors
+) -> tuple[Bytes, Int64s]:
     """The same for records, each valid by itself; also where they end then."""
     if first_invalid(data) < 0 and not _begins_inside_character(data, ends):
         return data, ends
     raw = data.tobytes()
     spans = pairwise([0, *ends.tolist()])
-    records = [_valid_record(raw[start:end], path, errors) for start, end in spans]
+    records = [_decode_record(raw[start:end], path, errors) for start, end in spans]
     lengths = np.array([len(record) for record in records], np.int64)
     return np.frombuffer(b"".join(records), np.uint8), np.cumsum(lengths)
 
 
-def refuse_invalid(data: Bytes, path: AnyPath, offset: int) -> None:
+def check_utf8(data: Bytes, path: AnyPath, offset: int) -> None:
     """Raise if a text, which begins at an offset of its file, is not UTF-8."""
     invalid = first_invalid(data)
     if invalid >= 0:
         raise _not_utf8(int(data[invalid]), f"{offset + invalid:,}", path)
 
 
-def _valid_record(record: bytes, path: AnyPath, errors: Errors) -> bytes:
+def _decode_record(record: bytes, path: AnyPath, errors: Errors) -> bytes:
     try:
         return record.decode("utf-8", errors=errors).encode()
     except UnicodeDecodeError as error:
@@ -372,7 +374,7 @@ def plan_pieces(chunker: Chunker, size: int, start: Position = START) -> Iterato
     """All pieces in order, of about `size` bytes on disk; small files are joined."""
     begin, gathered = start, 0
     joined: Position | None = None
-    for stop, disk_bytes, chunk in _stops(chunker, size, start):
+    for stop, disk_bytes, chunk in _find_stops(chunker, size, start):
         gathered += disk_bytes
         is_small_file = chunk is None and not stop.offset
         if is_small_file and gathered < size and stop != chunker.end:
@@ -390,16 +392,16 @@ def chunks_of(piece: Piece, chunker: Chunker) -> Iterator[PlannedChunk]:
     return iter([piece.chunk]) if piece.chunk else chunker.plan(piece.start, piece.end)
 
 
-def _stops(
+def _find_stops(
     chunker: Chunker, size: int, start: Position
 ) -> Iterator[tuple[Position, int, PlannedChunk | None]]:
     """Where a piece may end, the bytes on disk since the last such place, and its chunk if read."""
     for index in range(start.file, len(chunker.inputs.files)):
         at = start if index == start.file else Position(index)
         file = chunker.inputs.files[index]
-        if chunker.can_enter(file):
+        if chunker.is_splittable(file):
             while at.offset + size < file.size:
-                border = chunker.border(file, at.offset, size)
+                border = chunker.find_border(file, at.offset, size)
                 if border is None:
                     break
                 yield Position(index, border, border), border - at.offset, None

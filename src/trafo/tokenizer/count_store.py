@@ -14,7 +14,6 @@ a time. A run is on disk before the manifest names it; the manifest is replaced 
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 import time
@@ -27,8 +26,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from trafo.errors import FormatError
-from trafo.runtime.atomic import atomic_write, lock_file, remove_leftovers, storage_errors, sync
-from trafo.runtime.json_text import parse_json
+from trafo.runtime.atomic import lock_file, remove_leftovers, storage_errors, sync
+from trafo.runtime.manifest import read_manifest, write_manifest
 from trafo.runtime.threads import Pool, map_in_order
 from trafo.tokenizer.chunks import START, Chunker, PlannedChunk, Position
 from trafo.tokenizer.counting import WordCounter, WordCounts, WordTotals, merge_counts
@@ -48,14 +47,14 @@ class _Run:
 
 
 class CountStore:
-    """The runs in one folder, for one input and one way of counting it (the key).
+    """The runs in one folder, for one text and one way of counting it.
 
     `with` releases the lock on the folder at the end.
     """
 
-    def __init__(self, folder: Path, key: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, fingerprint: Mapping[str, Any]) -> None:
         self.folder = folder
-        self._key = _as_stored(key)
+        self._fingerprint = _with_version(fingerprint)
         self.position = START
         self.num_bytes = 0  # of text, before the position
         self._runs: list[_Run] = []
@@ -66,18 +65,10 @@ class CountStore:
                 lock_file(self._lock, folder)
                 remove_leftovers(folder / _MANIFEST)
                 self._read_manifest()
-                self._remove_other_runs()
+                self._remove_stale_runs()
             except BaseException:
                 self._lock.close()
                 raise
-
-    @staticmethod
-    def has_counts_of(folder: Path, key: Mapping[str, Any]) -> bool:
-        """Whether there are counts of this key, finished or not."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            manifest = parse_json((folder / _MANIFEST).read_text())
-            return bool(manifest["key"] == _as_stored(key))
-        return False
 
     def __enter__(self) -> CountStore:
         return self
@@ -87,9 +78,9 @@ class CountStore:
 
     def _read_manifest(self) -> None:
         """Resume after the existing runs, unless they count something else."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            manifest = parse_json((self.folder / _MANIFEST).read_text())
-            if manifest["key"] == self._key:
+        manifest = read_manifest(self.folder / _MANIFEST, self._fingerprint)
+        with suppress(ValueError, KeyError, TypeError):
+            if manifest is not None:
                 position, num_bytes = Position(*manifest["position"]), int(manifest["num_bytes"])
                 runs = [
                     _Run(int(run["number"]), [WordTotals(*sizes) for sizes in run["sizes"]])
@@ -98,14 +89,13 @@ class CountStore:
                 self.position, self.num_bytes, self._runs = position, num_bytes, runs
 
     def _write_manifest(self) -> None:
-        manifest = {
-            "key": self._key,
-            "position": self.position,
-            "num_bytes": self.num_bytes,
-            "runs": [asdict(run) for run in self._runs],
-        }
-        with atomic_write(self.folder / _MANIFEST, "w") as file:
-            json.dump(manifest, file)
+        write_manifest(
+            self.folder / _MANIFEST,
+            self._fingerprint,
+            position=self.position,
+            num_bytes=self.num_bytes,
+            runs=[asdict(run) for run in self._runs],
+        )
 
     def add_run(self, counters: Sequence[WordCounter], position: Position, num_bytes: int) -> None:
         """Store what the counters hold and how far they have come; empty them."""
@@ -130,12 +120,12 @@ class CountStore:
         if len(self._runs) > 1:
             self._runs = [self._write_run(self.partitions())]
             self._write_manifest()
-            self._remove_other_runs()
+            self._remove_stale_runs()
 
     def totals(self) -> WordTotals:
         """The sizes of all counts, which must be one run, without reading them."""
         [run] = self._runs
-        return WordTotals.of_all(run.sizes)
+        return WordTotals.sum(run.sizes)
 
     def partitions(self) -> Iterator[WordCounts]:
         """All counts, one partition after the other; every word is in exactly one of them."""
@@ -162,7 +152,7 @@ class CountStore:
         path = self._path(run.number)
         size = run.sizes[partition]
         with storage_errors(path, "reading"), path.open("rb") as file:
-            file.seek(sum(map(_disk_size, run.sizes[:partition])))
+            file.seek(sum(map(_size_on_disk, run.sizes[:partition])))
             text = np.fromfile(file, np.uint8, size.num_bytes)
             ends = np.fromfile(file, _NUMBER, size.num_distinct)
             counts = np.fromfile(file, _NUMBER, size.num_distinct)
@@ -177,7 +167,7 @@ class CountStore:
     def _path(self, run: int) -> Path:
         return self.folder / f"run-{run:04}.counts"
 
-    def _remove_other_runs(self) -> None:
+    def _remove_stale_runs(self) -> None:
         """Delete what a killed run left, and runs that count something else."""
         valid = {run.number for run in self._runs}
         for path in self.folder.glob("run-*.counts"):
@@ -186,21 +176,24 @@ class CountStore:
                 path.unlink()
 
 
-def _as_stored(key: Mapping[str, Any]) -> dict[str, Any]:
-    """The key as it is read back."""
-    stored: dict[str, Any] = json.loads(json.dumps({"version": _VERSION, **key}))
-    return stored
+def has_counts(folder: Path, fingerprint: Mapping[str, Any]) -> bool:
+    """Whether a folder has the counts of such a text, finished or not."""
+    return read_manifest(folder / _MANIFEST, _with_version(fingerprint)) is not None
 
 
-def _disk_size(size: WordTotals) -> int:
+def _with_version(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+    return {"version": _VERSION, **fingerprint}
+
+
+def _size_on_disk(size: WordTotals) -> int:
     return size.num_bytes + 2 * _NUMBER.itemsize * size.num_distinct
 
 
 SECONDS_BETWEEN_SAVES = 60.0
 
 
-class Counting(Protocol):
-    """Counts the words of all chunks: `FileCounter`, or its counterpart for a cluster."""
+class CorpusCounter(Protocol):
+    """Counts the words of all chunks: `LocalCounter`, or its counterpart for a cluster."""
 
     num_bytes: int
     """of text, counted so far"""
@@ -209,7 +202,7 @@ class Counting(Protocol):
         """Count to the end; `advance` is told the bytes read from disk."""
 
 
-class FileCounter:
+class LocalCounter:
     """Counts the words of all chunks, from where the store left off if there is one.
 
     With a store and a limit, counters that hold more than `most_memory` bytes go to disk.
@@ -243,12 +236,12 @@ class FileCounter:
             return
         chunks = self._chunker.plan(self.position)
         for first in chunks:
-            until_save = self._until_save(itertools.chain([first], chunks))
+            until_save = self._chunks_until_save(itertools.chain([first], chunks))
             for chunk, num_bytes in map_in_order(self._count, until_save, self._num_workers):
                 self.position = chunk.next
                 self.num_bytes += num_bytes
                 advance(chunk.disk_bytes)
-            if self._is_due():
+            if self._should_save():
                 self._save()
         self.position = self._chunker.end  # which it is not yet if the last file is empty
         self._save()
@@ -260,15 +253,15 @@ class FileCounter:
             counter.count(chunk.data, chunk.specials)
         return planned, len(chunk.data)
 
-    def _until_save(self, chunks: Iterator[PlannedChunk]) -> Iterator[PlannedChunk]:
+    def _chunks_until_save(self, chunks: Iterator[PlannedChunk]) -> Iterator[PlannedChunk]:
         """Chunks until it is time to save, or until the counters hold all they may."""
         self._save_at = time.monotonic() + SECONDS_BETWEEN_SAVES
         for chunk in chunks:
             yield chunk
-            if self._is_due():
+            if self._should_save():
                 return
 
-    def _is_due(self) -> bool:
+    def _should_save(self) -> bool:
         if self._store is None:
             return False
         held = sum(counter.memory for counter in self.counters)

@@ -42,7 +42,7 @@ class WordTotals(NamedTuple):
     num_bytes: int  # of the distinct words
 
     @classmethod
-    def of_all(cls, many: Iterable[WordTotals]) -> WordTotals:
+    def sum(cls, many: Iterable[WordTotals]) -> WordTotals:
         """The sizes of counts that share no word, together."""
         return cls(*map(sum, zip(*many, strict=True)))
 
@@ -120,7 +120,7 @@ class WordCounter:
             if done == len(ends):
                 return
             needed = (int(ends[done]) & OFFSET_MASK) - start
-            self._table = _grown(self._table, needed)
+            self._table = _grow(self._table, needed)
 
     def export(self, partition: int = 0, num_partitions: int = 1) -> WordCounts:
         """What was counted, in no particular order; or one partition of it."""
@@ -137,7 +137,7 @@ class WordCounter:
         self._table = new_table(_FIRST_CAPACITY, _FIRST_ARENA)
 
 
-def _grown(table: WordTable, needed: int) -> WordTable:
+def _grow(table: WordTable, needed: int) -> WordTable:
     """A table with room for one more word of `needed` bytes, and many more."""
     slots, arena, used = table
     if used[0] >= slots.size // SLOT // 2:

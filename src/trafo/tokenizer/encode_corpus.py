@@ -37,7 +37,7 @@ def encode_files(
     errors: Errors = "strict",
     special: SpecialPolicy = "allow",
     end_of_document: str | None = None,
-    elsewhere: EncodeElsewhere | None = None,
+    backend: EncodeBackend | None = None,
 ) -> TokenFile:
     """Encode files, folders or globs into the token file `out`.
 
@@ -45,12 +45,12 @@ def encode_files(
     `<|endoftext|>` in it; `end_of_document` names a special token to write after each record and
     file. If `out` exists and was made from the same input in the same way, nothing is done; if an
     earlier run was killed, it is finished. If `out` is a URL, the file is made in the cache folder
-    and then sent; the copy stays there. `elsewhere` encodes on other machines (see
+    and then sent; the copy stays there. `backend` encodes on other machines (see
     `trafo.cluster`), with the same result.
     """
     inputs = open_inputs(inputs, field, errors)
-    made_from = {
-        **inputs.identity(),
+    fingerprint = {
+        **inputs.fingerprint(),
         "special": special,
         "end_of_document": end_of_document,
     }
@@ -59,15 +59,15 @@ def encode_files(
     encoder = ChunkEncoder(tokenizer, job)
     place = parse_path(out)
     path = place if isinstance(place, Path) else place.local_copy
-    with TokenWriter(path, tokenizer.hash, tokenizer.vocab_size, made_from) as writer:
+    with TokenWriter(path, tokenizer.hash, tokenizer.vocab_size, fingerprint) as writer:
         if not writer.is_finished:
             with progress("encoding", total=inputs.size, unit="MB", scale=1e6) as bar:
                 bar.advance(encoder.chunker.disk_bytes_before(writer.position))
-                if elsewhere is None:
+                if backend is None:
                     chunks = encoder.chunker.plan(writer.position)
                     encoded = map_in_order(encoder.encode, chunks, workers)
                 else:
-                    encoded = elsewhere(tokenizer, job, writer.position)
+                    encoded = backend(tokenizer, job, writer.position)
                 for part in encoded:
                     writer.write(part.ids, part.document_ends, part.num_bytes, part.next)
                     bar.advance(part.disk_bytes)
@@ -96,7 +96,7 @@ class EncodingJob:
     end_of_document: str | None
 
 
-EncodeElsewhere = Callable[[Tokenizer, EncodingJob, Position], Iterator[Encoded]]
+EncodeBackend = Callable[[Tokenizer, EncodingJob, Position], Iterator[Encoded]]
 """encodes, given a tokenizer, a job and where to start, everything from there in order"""
 
 
@@ -130,7 +130,7 @@ class ChunkEncoder:
             if self._refuse:
                 self._refuse_specials(specials, plan)
             ids = encoder.encode_chunk(data, specials, self._document_end_id)
-            ends = self._document_ends(specials, encoder.places_of_specials())
+            ends = self._document_ends(specials, encoder.special_positions())
             ids = ids.astype(self._dtype)
             return Encoded(ids, ends, chunk.num_bytes, plan.next, plan.disk_bytes)
 

@@ -44,7 +44,12 @@ from trafo.tokenizer.kernels.scan import OFFSET_MASK
 from trafo.tokenizer.kernels.unicode_classes import character_classes
 from trafo.tokenizer.kernels.word_table import WordTable, new_batch, new_table
 from trafo.tokenizer.kernels.workspace import Workspace
-from trafo.tokenizer.pure_python import SpecialPolicy, check_choice, refusal_of_special, utf8
+from trafo.tokenizer.pure_python import (
+    SpecialPolicy,
+    check_special_policy,
+    special_token_error,
+    utf8,
+)
 from trafo.tokenizer.words import NO_SPECIALS, Cutter, Scanner, SpecialFinder
 
 _CACHE_CAPACITY = 1 << 18
@@ -63,7 +68,7 @@ class Merges:
 
     table: PairTable
     byte_ids: Ids
-    whole_words: Sequence[tuple[bytes, int]]  # words that are a token whatever the merges say
+    whole_tokens: Sequence[tuple[bytes, int]]  # words that are a token whatever the merges say
 
     @classmethod
     def from_spec(cls, spec: TokenizerSpec) -> Merges:
@@ -71,14 +76,14 @@ class Merges:
         ids = spec.ordinary_tokens()
         byte_ids = {token[0]: token_id for token, token_id in ids.items() if len(token) == 1}
         merges = merges_as_ids(spec, ids)
-        return cls.from_ids(byte_ids, merges, list(ids.items()) if spec.whole_words else ())
+        return cls.from_ids(byte_ids, merges, list(ids.items()) if spec.ignore_merges else ())
 
     @classmethod
     def from_ids(
         cls,
         byte_ids: dict[int, int],
         merges: Sequence[tuple[int, int, int]],
-        whole_words: Sequence[tuple[bytes, int]] = (),
+        whole_tokens: Sequence[tuple[bytes, int]] = (),
     ) -> Merges:
         """From the id of each byte and the merges as (left id, right id, merged id), in order."""
         table = new_pair_table(len(merges))
@@ -88,7 +93,7 @@ class Merges:
         ids_of_bytes = np.full(256, NO_ID, np.uint32)
         for byte, token_id in byte_ids.items():
             ids_of_bytes[byte] = token_id
-        return cls(table, ids_of_bytes, whole_words)
+        return cls(table, ids_of_bytes, whole_tokens)
 
     def encode_each(self, text: Bytes, ends: Ends) -> tuple[Ids, Ends]:
         """The ids that BPE makes of each word, end to end, and where each word ends in them."""
@@ -117,8 +122,8 @@ class Encoder:
         arrays["classes"] = character_classes()
         arrays["ends"] = np.empty(_WORDS_AT_ONCE, np.int64)
         arrays["places"] = np.empty(0, np.int64)
-        arrays["slots"], arrays["arena"], arrays["used"] = _new_cache(merges)
-        self._start_cache()
+        arrays["slots"], arrays["arena"], arrays["used"] = _new_word_table(merges)
+        self._reset_cache()
         self._room = np.empty(0, np.uint32)
         self.buffer = np.empty(BUFFER + SLACK, np.uint32)  # for the ids of a short text
 
@@ -149,7 +154,7 @@ class Encoder:
             self._room = np.empty(needed + needed // 4, np.uint32)
         return self._room[: self.encode(data, 0, len(data), specials, self._room)]
 
-    def places_of_specials(self) -> Int64s:
+    def special_positions(self) -> Int64s:
         """How many ids are before each special token of the text encoded last."""
         return self._arrays["places"][: self._arrays["state"][SPECIALS_MET]]
 
@@ -170,7 +175,7 @@ class Encoder:
         state = self._arrays["state"]
         start, stop = int(state[START_OF_WORD]), int(ends[state[WORDS]]) & OFFSET_MASK
         if reason == CACHE_FULL:
-            self._start_cache()
+            self._reset_cache()
             return
         count = -1
         if reason == LONG_WORD:
@@ -195,26 +200,26 @@ class Encoder:
             hint="train or load a tokenizer whose vocabulary holds all 256 bytes",
         )
 
-    def _start_cache(self) -> None:
+    def _reset_cache(self) -> None:
         self._arrays["slots"][:] = 0
         self._arrays["used"][:] = new_table(1, 0).used
         self._arrays["state"][LONG_IDS] = 0
-        if self._merges.whole_words:
-            self._enter_whole_words()
+        if self._merges.whole_tokens:
+            self._enter_whole_tokens()
 
-    def _enter_whole_words(self) -> None:
+    def _enter_whole_tokens(self) -> None:
         """Begin the cache with the words that are a token as they are, whatever the merges say."""
-        words = [word for word, _ in self._merges.whole_words]
-        ids = np.array([token_id for _, token_id in self._merges.whole_words], np.uint32)
+        words = [word for word, _ in self._merges.whole_tokens]
+        ids = np.array([token_id for _, token_id in self._merges.whole_tokens], np.uint32)
         text = np.frombuffer(b"".join(words), np.uint8)
         ends = np.cumsum([len(word) for word in words], dtype=np.int64)
         enter_words(text, ends, ids, self._arrays.handles)
 
 
-def _new_cache(merges: Merges) -> WordTable:
+def _new_word_table(merges: Merges) -> WordTable:
     """An empty cache with room for the words that are always in it, and many more."""
-    num_bytes = sum(len(word) for word, _ in merges.whole_words)
-    num_words = len(merges.whole_words)
+    num_bytes = sum(len(word) for word, _ in merges.whole_tokens)
+    num_words = len(merges.whole_tokens)
     capacity = max(_CACHE_CAPACITY, 1 << (4 * num_words).bit_length())
     return new_table(capacity, _CACHE_ARENA + 2 * num_bytes + 16 * num_words)
 
@@ -256,16 +261,16 @@ class CompiledEncoder:
         """The ids of a text."""
         raw = utf8(text)
         if len(raw) > BUFFER:
-            return _as_list(self.encode_long(text, special))
+            return _to_list(self.encode_long(text, special))
         data = np.frombuffer(raw, np.uint8)
         if self.finder.nfc:
             specials = self.special_finder(special).find(data, 0, len(raw))
-            return _as_list(self._encode_part(data, 0, len(raw), specials, special))
+            return _to_list(self._encode_part(data, 0, len(raw), specials, special))
         specials = self._find_specials(text, data, special)
         encoder = self._encoders.take()
         try:
             count = encoder.encode(data, 0, len(raw), specials, encoder.buffer)
-            return _as_list(encoder.buffer[:count])
+            return _to_list(encoder.buffer[:count])
         finally:
             self._encoders.give_back(encoder)
 
@@ -291,7 +296,7 @@ class CompiledEncoder:
         """The ids of as much as no further text can change, and how many bytes that is."""
         data = np.frombuffer(bytes(pending), np.uint8)
         end, specials = cutter.cut(data, 0, len(data), is_end=is_end)
-        return _as_list(self._encode_part(data, 0, end, specials, special)), end
+        return _to_list(self._encode_part(data, 0, end, specials, special)), end
 
     def _encode_part(
         self, data: Bytes, start: int, stop: int, specials: Specials, special: SpecialPolicy
@@ -307,10 +312,10 @@ class CompiledEncoder:
 
     def encode_long(self, text: str, special: SpecialPolicy) -> Ids:
         """Cut a long text into chunks, encode them side by side, and put the ids in order."""
-        data = _utf8_view(text)
+        data = _view_utf8(text)
         ids = np.empty(len(data) * (_NFC_GROWTH if self.finder.nfc else 1), np.uint32)
         count = 0
-        chunks = _chunks(data, self.new_cutter(special))
+        chunks = _cut_into_chunks(data, self.new_cutter(special))
         encoded = map_in_order(
             lambda chunk: self._encode_part(data, *chunk, special), chunks, available_cores()
         )
@@ -322,7 +327,7 @@ class CompiledEncoder:
 
     def special_finder(self, special: SpecialPolicy) -> SpecialFinder:
         """The special tokens to look for in a text."""
-        check_choice(special)
+        check_special_policy(special)
         if special == "ignore":
             return self._no_specials
         return self.finder
@@ -330,7 +335,7 @@ class CompiledEncoder:
     def _find_specials(self, text: str, data: Bytes, special: SpecialPolicy) -> Specials:
         """The special tokens in a short text; mostly none, which a look at the text tells."""
         if special != "allow":
-            check_choice(special)
+            check_special_policy(special)
         if special == "ignore":
             return NO_SPECIALS
         tokens = self.finder.tokens
@@ -342,14 +347,14 @@ class CompiledEncoder:
 
     def _check_refused(self, specials: Specials, special: SpecialPolicy) -> None:
         if special == "refuse" and len(specials):
-            raise refusal_of_special(self.finder.tokens[int(specials[0, 2])])
+            raise special_token_error(self.finder.tokens[int(specials[0, 2])])
 
 
-def _as_list(ids: Ids) -> list[int]:
+def _to_list(ids: Ids) -> list[int]:
     return ids.tolist()  # type: ignore[no-any-return]  # as numpy's annotations have it
 
 
-def _utf8_view(text: str) -> Bytes:
+def _view_utf8(text: str) -> Bytes:
     """The bytes of a text without a copy; the text must outlive them.
 
     Python keeps ASCII as these very bytes, and the UTF-8 of any other text beside it once asked.
@@ -370,7 +375,7 @@ _as_utf8.argtypes = [ctypes.py_object, ctypes.POINTER(ctypes.c_ssize_t)]
 _as_utf8.restype = ctypes.c_void_p
 
 
-def _chunks(data: Bytes, cutter: Cutter) -> Iterator[tuple[int, int, Specials]]:
+def _cut_into_chunks(data: Bytes, cutter: Cutter) -> Iterator[tuple[int, int, Specials]]:
     """Chunks of about a megabyte that can be encoded apart: start, stop, special tokens."""
     start, size = 0, _CHUNK
     while start < len(data):

@@ -70,7 +70,7 @@ class Inputs:
         """Bytes on disk."""
         return sum(file.size for file in self.files)
 
-    def identity(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
         """Everything that decides the text: equal as long as no file is changed."""
         files = [[_name(file.path), file.size, file.changed] for file in self.files]
         return {"inputs": files, "field": self.field, "errors": self.errors}

@@ -22,7 +22,7 @@ _MOST_TEXT = 10_000  # characters in total: for more, loading the kernels pays
 _MOST_SPECIALS = 100
 
 
-class FirstEncoder:
+class PurePythonEncoder:
     """Encodes short texts, the first few; `encode` gives None for others.
 
     A vocabulary that lacks what a merge needs, and a wrong pattern, are refused here.
@@ -48,14 +48,14 @@ class FirstEncoder:
         if length > min(_LONGEST_TEXT, self._room):
             return None
         self._room -= length
-        check_choice(special)
+        check_special_policy(special)
         ids: list[int] = []
         for span, special_id in self._split(text, special != "ignore"):
             if special_id is None:
                 for word in split_words(span, self._spec.pattern):
                     ids += self._encode_word(word.encode())
             elif special == "refuse":
-                raise refusal_of_special(span)
+                raise special_token_error(span)
             else:
                 ids.append(special_id)
         return ids
@@ -74,7 +74,7 @@ class FirstEncoder:
                 yield part, specials[part] if part in second else None
 
     def _encode_word(self, word: bytes) -> list[int]:
-        if self._spec.whole_words and word in self._ids:
+        if self._spec.ignore_merges and word in self._ids:
             return [self._ids[word]]
         ids = [self._ids[bytes([byte])] for byte in word]
         while len(ids) > 1:
@@ -88,7 +88,7 @@ class FirstEncoder:
         return ids
 
 
-def check_choice(special: str) -> None:
+def check_special_policy(special: str) -> None:
     """Refuse a word that is not a `SpecialPolicy`."""
     if special not in ("allow", "ignore", "refuse"):
         raise InputError(
@@ -96,7 +96,7 @@ def check_choice(special: str) -> None:
         )
 
 
-def refusal_of_special(token: str) -> InputError:
+def special_token_error(token: str) -> InputError:
     """The error for a special token in a text that must have none."""
     return InputError(
         f"the text contains the special token {token!r}",

@@ -55,11 +55,11 @@ def encode_reference(
     merges: Sequence[Pair],
     special_tokens: Iterable[str] | None = None,
     pattern: str = "gpt2",
-    whole_words: bool = False,
+    ignore_merges: bool = False,
 ) -> list[int]:
     """Text to ids: in each word, merge the pair that was learned first, until none is left.
 
-    `whole_words` takes a word that is a token as that token, whatever the merges say, as tiktoken
+    `ignore_merges` takes a word that is a token as that token, whatever the merges say, as tiktoken
     does (and Hugging Face with `ignore_merges`).
     """
     require_lists(special_tokens=special_tokens)
@@ -77,7 +77,7 @@ def encode_reference(
             continue
         for word in split_words(span, pattern):
             whole = word.encode()
-            known = whole_words and whole in id_of_token
+            known = ignore_merges and whole in id_of_token
             tokens = (whole,) if known else _merge_word(_as_bytes(word), rank_of_pair)
             ids += [id_of_token[token] for token in tokens]
     return ids

@@ -42,7 +42,8 @@ class Manifest:
     """CRC-32 of the ids"""
     documents_checksum: int
     """CRC-32 of where documents end"""
-    made_from: dict[str, Any] = field(default_factory=dict)
+    fingerprint: dict[str, Any] = field(default_factory=dict)
+    """of the text and how it was encoded"""
 
 
 def fetch_token_file(place: str | Path) -> Path:
@@ -111,15 +112,15 @@ class TokenFile:
         A URL is fetched to a local copy, unless that is up to date.
         """
         path = fetch_token_file(path)
-        manifest = read_manifest(path)
-        ids = _map(path, manifest.dtype, manifest.num_tokens)
-        ends = _map(documents_path(path), "uint64", manifest.num_documents)
+        manifest = read_token_manifest(path)
+        ids = _map_file(path, manifest.dtype, manifest.num_tokens)
+        ends = _map_file(documents_path(path), "uint64", manifest.num_documents)
         token_file = cls(path, manifest, ids, ends)
         if tokenizer_hash is not None:
             token_file.check_tokenizer(tokenizer_hash)
         return token_file
 
-    def verified(self) -> TokenFile:
+    def verify(self) -> TokenFile:
         """Check both files against their checksums, reading all of them; returns itself."""
         for path, expected in (
             (self.path, self.manifest.checksum),
@@ -154,14 +155,15 @@ def _checksum(path: Path) -> int:
     return found
 
 
-def write_manifest(path: Path, manifest: Manifest) -> None:
+def write_token_manifest(path: Path, manifest: Manifest) -> None:
     """Declare a token file finished."""
     about = {"format": _FORMAT, "version": _VERSION, **asdict(manifest)}
+    about["made_from"] = about.pop("fingerprint")  # its name in the file
     with atomic_write(manifest_path(path), "w") as file:
         json.dump(about, file, indent=2)
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_token_manifest(path: Path) -> Manifest:
     """The manifest of a token file."""
     where = manifest_path(path)
     if not where.exists():
@@ -174,8 +176,8 @@ def read_manifest(path: Path) -> Manifest:
         about = parse_json(where.read_text())
         if about.pop("format") != _FORMAT or about.pop("version") != _VERSION:
             raise ValueError
-        manifest = Manifest(**about)
-        if not _is_sound(manifest):
+        manifest = Manifest(fingerprint=about.pop("made_from", {}), **about)
+        if not _is_valid(manifest):
             raise ValueError
         return manifest
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -186,16 +188,16 @@ def read_manifest(path: Path) -> Manifest:
         ) from None
 
 
-def _is_sound(manifest: Manifest) -> bool:
+def _is_valid(manifest: Manifest) -> bool:
     """Whether every field has its type: the file may have been edited."""
-    types = {"tokenizer_hash": str, "dtype": str, "made_from": dict}
+    types = {"tokenizer_hash": str, "dtype": str, "fingerprint": dict}
     for name, value in vars(manifest).items():
         if type(value) is not types.get(name, int) or (type(value) is int and value < 0):
             return False
     return manifest.dtype == dtype_for(manifest.vocab_size)
 
 
-def _map(path: Path, dtype: str, length: int) -> NDArray[Any]:
+def _map_file(path: Path, dtype: str, length: int) -> NDArray[Any]:
     """A file as an array that the system reads as needed."""
     item = np.dtype(dtype).newbyteorder("<")
     with storage_errors(path, "reading"):

@@ -24,9 +24,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from trafo.errors import FormatError, InputError
-from trafo.runtime.atomic import atomic_write, lock_file, remove_leftovers, storage_errors, sync
+from trafo.runtime.atomic import lock_file, remove_leftovers, storage_errors, sync
 from trafo.runtime.console import say
-from trafo.runtime.json_text import parse_json
+from trafo.runtime.manifest import read_manifest, write_manifest
 from trafo.tokenizer.chunks import START, Position
 from trafo.tokenizer.kernels.arrays import Int64s
 from trafo.tokenizer.token_file import (
@@ -36,8 +36,8 @@ from trafo.tokenizer.token_file import (
     documents_path,
     dtype_for,
     manifest_path,
-    read_manifest,
-    write_manifest,
+    read_token_manifest,
+    write_token_manifest,
 )
 
 SECONDS_BETWEEN_SAVES = 3.0
@@ -64,19 +64,19 @@ class TokenWriter:
     """Appends ids; `with` closes the files, and leaves them for a later run if not finished."""
 
     def __init__(
-        self, path: Path, tokenizer_hash: str, vocab_size: int, made_from: Mapping[str, Any]
+        self, path: Path, tokenizer_hash: str, vocab_size: int, fingerprint: Mapping[str, Any]
     ) -> None:
         self._path = path
         self._dtype = np.dtype(dtype_for(vocab_size))
         self._vocab_size = vocab_size
-        self._key = [tokenizer_hash, json.loads(json.dumps(made_from))]
+        self._key = [tokenizer_hash, json.loads(json.dumps(fingerprint))]
         self._partial = path.with_name(f".{path.name}.partial")
         self._partial_documents = documents_path(self._partial)
         self._journal_path = manifest_path(self._partial)
         self._background = ThreadPoolExecutor(1)
         self._saving: Future[None] | None = None
         self._next_save = 0.0
-        self._sent = 0  # bytes of ids that the system was asked to put on disk
+        self._num_written_back = 0  # bytes of ids that the system was asked to put on disk
         self._now = _Journal()
         self._files: list[BinaryIO] = []
         self.is_finished = False
@@ -95,9 +95,9 @@ class TokenWriter:
             if self._path.is_dir():  # found out now, not after an hour of writing
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            if self._is_ours(self._partial):  # all was written; only the names are missing
-                self._give_names()
-            self.is_finished = self._is_ours(self._path) and self._is_whole()
+            if self._has_same_source(self._partial):  # all was written; only the names are missing
+                self._rename_files()
+            self.is_finished = self._has_same_source(self._path) and self._is_intact()
             if not self.is_finished:
                 try:
                     self._open_files()
@@ -107,17 +107,17 @@ class TokenWriter:
         self._next_save = time.monotonic() + SECONDS_BETWEEN_SAVES
         return self
 
-    def _is_ours(self, path: Path) -> bool:
+    def _has_same_source(self, path: Path) -> bool:
         """Whether a manifest says that the file was made from the same input in the same way."""
         try:
-            manifest = read_manifest(path)
+            manifest = read_token_manifest(path)
         except (InputError, FormatError, OSError):
             return False
-        return [manifest.tokenizer_hash, manifest.made_from] == self._key
+        return [manifest.tokenizer_hash, manifest.fingerprint] == self._key
 
-    def _is_whole(self) -> bool:
+    def _is_intact(self) -> bool:
         try:
-            TokenFile.open(self._path).verified()
+            TokenFile.open(self._path).verify()
         except FormatError as error:
             say(f"{error}: doing so")
             return False
@@ -140,9 +140,9 @@ class TokenWriter:
 
     def _read_journal(self) -> _Journal:
         """What an earlier run left, if it had the same input and tokenizer; else the beginning."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            journal = parse_json(self._journal_path.read_text())
-            if journal.pop("key") == self._key:
+        journal = read_manifest(self._journal_path, self._key)
+        with suppress(ValueError, KeyError, TypeError):
+            if journal is not None:
                 found = _Journal(Position(*journal.pop("position")), **journal)
                 sizes = [os.fstat(file.fileno()).st_size for file in self._files]
                 if all(map(int.__ge__, sizes, self._valid_sizes(found))):
@@ -176,24 +176,26 @@ class TokenWriter:
             zlib.crc32(ids.data, self._now.checksum),
             zlib.crc32(ends.data, self._now.documents_checksum),
         )
-        self._send_to_disk()
+        self._start_writeback()
         if time.monotonic() >= self._next_save:
             self._save_in_background()
 
-    def _send_to_disk(self) -> None:
+    def _start_writeback(self) -> None:
         """Start writing to disk while we encode, so that there is little to wait for at the end."""
         written = self._now.num_tokens * self._dtype.itemsize
-        size = written - self._sent
+        size = written - self._num_written_back
         if size >= _BYTES_SENT_AT_ONCE and hasattr(os, "posix_fadvise"):
             # "Not needed in memory" makes Linux start writing, without waiting for it.
-            os.posix_fadvise(self._files[0].fileno(), self._sent, size, os.POSIX_FADV_DONTNEED)
-            self._sent = written
+            os.posix_fadvise(
+                self._files[0].fileno(), self._num_written_back, size, os.POSIX_FADV_DONTNEED
+            )
+            self._num_written_back = written
 
     def _save_in_background(self) -> None:
         """Force what is written to disk while encoding continues."""
         if self._saving is not None and not self._saving.done():
             return
-        self._check_saved()
+        self._raise_save_error()
         with self._storage_errors():
             for file in self._files:
                 file.flush()
@@ -204,17 +206,15 @@ class TokenWriter:
         with self._storage_errors():
             for file in self._files:
                 os.fsync(file.fileno())
-        about = {"key": self._key, **asdict(journal)}
-        with atomic_write(self._journal_path, "w") as journal_file:
-            json.dump(about, journal_file)
+        write_manifest(self._journal_path, self._key, **asdict(journal))
 
-    def _check_saved(self) -> None:
+    def _raise_save_error(self) -> None:
         if self._saving is not None:
             self._saving.result()
 
     def finish(self) -> None:
         """Give the files their final names; then they are finished."""
-        self._check_saved()
+        self._raise_save_error()
         if self._now.last_end < self._now.num_tokens:  # the last document ends where the ids do
             end = np.array([self._now.num_tokens], _END_DTYPE)
             with self._storage_errors():
@@ -229,7 +229,7 @@ class TokenWriter:
             for file in self._files:
                 file.flush()
                 os.fsync(file.fileno())
-        tokenizer_hash, made_from = self._key
+        tokenizer_hash, fingerprint = self._key
         manifest = Manifest(
             tokenizer_hash=tokenizer_hash,
             vocab_size=self._vocab_size,
@@ -239,14 +239,14 @@ class TokenWriter:
             num_documents=self._now.num_documents,
             checksum=self._now.checksum,
             documents_checksum=self._now.documents_checksum,
-            made_from=made_from,
+            fingerprint=fingerprint,
         )
-        write_manifest(self._partial, manifest)
+        write_token_manifest(self._partial, manifest)
         with self._storage_errors():
-            self._give_names()
+            self._rename_files()
         self.is_finished = True
 
-    def _give_names(self) -> None:
+    def _rename_files(self) -> None:
         """Move the files to their final names; a killed run may have moved some of them."""
         remove_leftovers(self._journal_path)
         manifest_path(self._path).unlink(missing_ok=True)  # of an older file

@@ -29,7 +29,7 @@ from trafo.tokenizer.formats.spec import (
     hash_spec,
     with_special_tokens,
 )
-from trafo.tokenizer.pure_python import FirstEncoder, SpecialPolicy
+from trafo.tokenizer.pure_python import PurePythonEncoder, SpecialPolicy
 from trafo.tokenizer.reference import split_specials
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ class Tokenizer:
         special_tokens: Iterable[str] | None = None,
         *,
         pattern: str = "gpt2",
-        whole_words: bool = False,
+        ignore_merges: bool = False,
     ) -> None:
-        spec = TokenizerSpec(dict(vocab), list(merges), {}, pattern, whole_words)
+        spec = TokenizerSpec(dict(vocab), list(merges), {}, pattern, ignore_merges)
         self._build(with_special_tokens(spec, special_tokens or ()))
 
     @classmethod
@@ -109,8 +109,8 @@ class Tokenizer:
     def _build(self, spec: TokenizerSpec) -> None:
         self.spec = spec
         self._vocab_size = max(spec.vocab, default=-1) + 1
-        self._first: FirstEncoder | None = FirstEncoder(spec)
-        self._fast: CompiledEncoder | None = None
+        self._pure_python: PurePythonEncoder | None = PurePythonEncoder(spec)
+        self._compiled_encoder: CompiledEncoder | None = None
         self._lock = Lock()
 
     def prepare(self) -> Tokenizer:
@@ -121,12 +121,12 @@ class Tokenizer:
     @property
     def _compiled(self) -> CompiledEncoder:
         with self._lock:
-            if self._fast is None:
+            if self._compiled_encoder is None:
                 from trafo.tokenizer.encoding import CompiledEncoder
 
-                self._fast = CompiledEncoder(self.spec)
-                self._first = None
-        return self._fast
+                self._compiled_encoder = CompiledEncoder(self.spec)
+                self._pure_python = None
+        return self._compiled_encoder
 
     def encoder(self) -> AbstractContextManager[Encoder]:
         """An encoder that no other thread uses meanwhile; its cache is kept for the next user."""
@@ -217,10 +217,10 @@ class Tokenizer:
         return torch.tensor([begin + self.encode(text)], dtype=torch.long)
 
     def _encode(self, text: str, special: SpecialPolicy) -> list[int]:
-        if self._fast is not None:
-            return self._fast.encode(text, special)
-        first = self._first
-        if first is not None and (ids := first.encode(text, special)) is not None:
+        if self._compiled_encoder is not None:
+            return self._compiled_encoder.encode(text, special)
+        pure_python = self._pure_python
+        if pure_python is not None and (ids := pure_python.encode(text, special)) is not None:
             return ids
         return self._compiled.encode(text, special)
 

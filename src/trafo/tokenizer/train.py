@@ -24,7 +24,7 @@ from trafo.runtime.sizes import format_size
 from trafo.runtime.threads import resolve_num_workers
 from trafo.tokenizer.block_merging import merge_in_blocks
 from trafo.tokenizer.chunks import CHUNK_SIZE, Chunker
-from trafo.tokenizer.count_store import Counting, CountStore, FileCounter
+from trafo.tokenizer.count_store import CorpusCounter, CountStore, LocalCounter
 from trafo.tokenizer.counting import (
     WordCounter,
     WordCounts,
@@ -41,7 +41,7 @@ from trafo.tokenizer.merging import Merge, Merger, merging_memory
 from trafo.tokenizer.patterns import pattern_regex
 from trafo.tokenizer.words import SpecialFinder
 
-CountElsewhere = Callable[[Chunker, str, CountStore], Counting]
+CountBackend = Callable[[Chunker, str, CountStore], CorpusCounter]
 """makes what counts the chunks, given the pattern, into the store"""
 
 LEAST_MEMORY = 16 << 20  # what training takes in any case, and for each worker
@@ -84,49 +84,49 @@ def train_tokenizer(
     errors: Errors = "strict",
     max_memory: int | None = None,
     work_dir: str | Path | None = None,
-    elsewhere: CountElsewhere | None = None,
+    backend: CountBackend | None = None,
 ) -> Training:
     """Train on files, folders or globs; see `inputs.py` for the formats.
 
     `field` names the text in JSON lines and Parquet. `errors="replace"` reads U+FFFD where a file
     is not UTF-8. `max_memory`, in bytes, is how much training may take beyond the program itself.
     `work_dir` keeps the counts: a killed run resumes from them, and a larger vocabulary does not
-    need the text again. `elsewhere` counts on other machines (see `trafo.cluster`). Only
+    need the text again. `backend` counts on other machines (see `trafo.cluster`). Only
     `pattern`, `field` and `errors` change the result.
     """
     require_lists(special_tokens=special_tokens)
     special_tokens = list(dict.fromkeys(special_tokens))
-    num_merges = _num_merges(vocab_size, special_tokens)
+    num_merges = _check_vocab_size(vocab_size, special_tokens)
     workers = resolve_num_workers(num_workers)
     require_at_least(1, chunk_size=chunk_size)
     if max_memory is not None:
-        workers, chunk_size = _smaller(workers, chunk_size, max_memory)
+        workers, chunk_size = _fit_into_memory(workers, chunk_size, max_memory)
     inputs = open_inputs(inputs, field, errors)
     chunker = Chunker(inputs, pattern, SpecialFinder(special_tokens), chunk_size, max_memory)
     seconds: dict[str, float] = {}
-    with _timed(seconds, "loading kernels"):
+    with _timer(seconds, "loading kernels"):
         _load_kernels(pattern)
-    needs_store = max_memory is not None or elsewhere is not None
-    key = _key_of_counts(deciding_facts(inputs, pattern, special_tokens))
-    with _count_store(work_dir, needs_store, key) as store:
-        if elsewhere is not None and store is not None:
-            counter = elsewhere(chunker, pattern, store)
+    needs_store = max_memory is not None or backend is not None
+    fingerprint = count_fingerprint(training_fingerprint(inputs, pattern, special_tokens))
+    with _open_store(work_dir, needs_store, fingerprint) as store:
+        if backend is not None and store is not None:
+            counter = backend(chunker, pattern, store)
         else:
             counter = _local_counter(chunker, pattern, workers, store, max_memory)
         with (
-            _timed(seconds, "counting"),
+            _timer(seconds, "counting"),
             progress("counting words", total=inputs.size, unit="MB", scale=1e6) as bar,
         ):
             counter.run(bar.advance)
-            words, totals = _counts(counter, store)
+            words, totals = _collect_counts(counter, store)
         with (
-            _timed(seconds, "merging"),
+            _timer(seconds, "merging"),
             progress("merging pairs", total=num_merges, unit="merges") as bar,
         ):
             folder = store.folder if store else None
-            merges = _merges(words, totals, num_merges, max_memory, folder, bar.advance)
+            merges = _find_merges(words, totals, num_merges, max_memory, folder, bar.advance)
     return Training(
-        spec=_spec(merges, special_tokens, pattern),
+        spec=_make_spec(merges, special_tokens, pattern),
         seconds=seconds,
         peak_memory=peak_memory(),
         num_bytes=counter.num_bytes,
@@ -136,65 +136,67 @@ def train_tokenizer(
 
 
 @contextmanager
-def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+def _timer(seconds: dict[str, float], phase: str) -> Iterator[None]:
     start = perf_counter()
     yield
     seconds[phase] = perf_counter() - start
 
 
 @contextmanager
-def _count_store(
-    work_dir: str | Path | None, needs_store: bool, key: Mapping[str, Any]
+def _open_store(
+    work_dir: str | Path | None, needs_store: bool, fingerprint: Mapping[str, Any]
 ) -> Iterator[CountStore | None]:
     """Where counts are kept: in `work_dir`, in a temporary folder if need be, or nowhere."""
     with ExitStack() as stack:
         if work_dir is None and needs_store:
             work_dir = stack.enter_context(TemporaryDirectory(prefix="trafo-counts-"))
-        yield stack.enter_context(CountStore(Path(work_dir), key)) if work_dir is not None else None
+        if work_dir is None:
+            yield None
+        else:
+            yield stack.enter_context(CountStore(Path(work_dir), fingerprint))
 
 
-def deciding_facts(inputs: Inputs, pattern: str, special_tokens: Sequence[str]) -> dict[str, Any]:
+def training_fingerprint(
+    inputs: Inputs, pattern: str, special_tokens: Sequence[str]
+) -> dict[str, Any]:
     """Everything that decides a training, except the size of the vocabulary.
 
     A smaller vocabulary is a prefix of a larger one, and both come from the same counts.
     """
     return {
-        **inputs.identity(),
+        **inputs.fingerprint(),
         "pattern": pattern_regex(pattern),
         "special_tokens": list(dict.fromkeys(special_tokens)),
     }
 
 
-def has_counts_of(folder: Path, facts: Mapping[str, Any]) -> bool:
-    """Whether a folder keeps the counts of a training; the size of the vocabulary may differ."""
-    return CountStore.has_counts_of(folder, _key_of_counts(facts))
-
-
-def _key_of_counts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the counts: neither the size nor the order of the special tokens."""
-    key = {name: value for name, value in facts.items() if name != "vocab_size"}
-    return {**key, "special_tokens": sorted(facts["special_tokens"])}
+def count_fingerprint(training: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the counts of a training: neither the size nor the order of special tokens."""
+    fingerprint = {name: value for name, value in training.items() if name != "vocab_size"}
+    return {**fingerprint, "special_tokens": sorted(training["special_tokens"])}
 
 
 def _local_counter(
     chunker: Chunker, pattern: str, workers: int, store: CountStore | None, max_memory: int | None
-) -> Counting:
+) -> CorpusCounter:
     """Counts on this machine, with an eighth of the memory allowed."""
     most_memory = None if max_memory is None else max_memory // 8
-    return FileCounter(chunker, pattern, workers, store, most_memory)
+    return LocalCounter(chunker, pattern, workers, store, most_memory)
 
 
-def _counts(counter: Counting, store: CountStore | None) -> tuple[Iterable[WordCounts], WordTotals]:
+def _collect_counts(
+    counter: CorpusCounter, store: CountStore | None
+) -> tuple[Iterable[WordCounts], WordTotals]:
     """The counted words, in memory or in a store, and their sizes."""
     if store is not None:
         store.join_runs()
         return store.partitions(), store.totals()
-    assert isinstance(counter, FileCounter)
+    assert isinstance(counter, LocalCounter)
     words = merge_counts(each.export() for each in counter.counters)
     return [words], words.totals()
 
 
-def _merges(
+def _find_merges(
     words: Iterable[WordCounts],
     totals: WordTotals,
     num_merges: int,
@@ -218,7 +220,7 @@ def _load_kernels(pattern: str) -> None:
     Merger(counter.export(), 1).run()
 
 
-def _smaller(workers: int, chunk_size: int, max_memory: int) -> tuple[int, int]:
+def _fit_into_memory(workers: int, chunk_size: int, max_memory: int) -> tuple[int, int]:
     """As many workers and as large chunks as the memory allows.
 
     Each worker has a few chunks, whose words may take 24 times their space in its table.
@@ -232,7 +234,7 @@ def _smaller(workers: int, chunk_size: int, max_memory: int) -> tuple[int, int]:
     return workers, min(chunk_size, max_memory // (256 * workers))
 
 
-def _num_merges(vocab_size: int, special_tokens: Sequence[str]) -> int:
+def _check_vocab_size(vocab_size: int, special_tokens: Sequence[str]) -> int:
     smallest = NUM_BYTES + len(special_tokens)
     if vocab_size < smallest:
         raise InputError(
@@ -246,7 +248,7 @@ def _num_merges(vocab_size: int, special_tokens: Sequence[str]) -> int:
     return vocab_size - smallest
 
 
-def _spec(
+def _make_spec(
     merges: list[tuple[bytes, bytes]], special_tokens: Sequence[str], pattern: str
 ) -> TokenizerSpec:
     tokens = [bytes([byte]) for byte in range(NUM_BYTES)]

@@ -153,7 +153,7 @@ class Scanner:
         The array is overwritten when the next one is asked for.
         """
         if not self.is_named:
-            yield start, self._words_by_regex(data, start, stop, specials)
+            yield start, self._split_by_regex(data, start, stop, specials)
             return
         next_special = 0
         while start < stop or next_special < len(specials):
@@ -163,7 +163,7 @@ class Scanner:
             )
             yield first, self._ends[:count]
 
-    def _words_by_regex(self, data: Bytes, start: int, stop: int, specials: Specials) -> Ends:
+    def _split_by_regex(self, data: Bytes, start: int, stop: int, specials: Specials) -> Ends:
         ends: list[int] = []
         for special_start, special_stop, special in [*specials.tolist(), (stop, stop, -1)]:
             for word in split_words(data[start:special_start].tobytes().decode(), self._pattern):
@@ -194,7 +194,7 @@ class Cutter:
             finder.nfc and finder.has_two_passes
         )
 
-    def last_certain_place(self, window: bytes) -> int | None:
+    def last_safe_boundary(self, window: bytes) -> int | None:
         """A safe place in the middle of a text, found from the bytes around it alone.
 
         There the text may be cut whatever comes before and after the window: it lies before
@@ -233,18 +233,18 @@ class Cutter:
         last_special = int(specials[-1, 1]) if len(specials) else start
         if last_special >= limit:
             return last_special, specials
-        return self._before_word(data, last_special, limit), specials
+        return self._last_word_boundary(data, last_special, limit), specials
 
-    def _before_word(self, data: Bytes, start: int, stop: int) -> int:
+    def _last_word_boundary(self, data: Bytes, start: int, stop: int) -> int:
         """The last safe place in text without special tokens; `start` if there is none."""
         window = max(start, stop - _WINDOW) if self._cuts_at_words else start
         if self._cuts_at_spaces and (
             found := _LAST_WORD_THEN_SPACE.match(data[window:stop].tobytes())
         ):
             return window + found.end()
-        return self._before_last_words(data, start, stop) if self._cuts_at_words else start
+        return self._scan_for_boundary(data, start, stop) if self._cuts_at_words else start
 
-    def _before_last_words(self, data: Bytes, start: int, stop: int) -> int:
+    def _scan_for_boundary(self, data: Bytes, start: int, stop: int) -> int:
         stop = whole_characters(data, start, stop)
         if first_invalid(data[start:stop]) >= 0:  # the scanner takes only valid UTF-8
             return start

@@ -72,7 +72,7 @@ def test_a_token_file_from_and_to_a_url(text, trained, root, printed, tmp_path):
     assert "up to date" in printed(*line)
     shown = printed("decode", trained, "--tokens", f"{root}/out/x.tokens")
     assert shown == text.read_text()
-    assert TokenFile.open(f"{root}/out/x.tokens").verified()
+    assert TokenFile.open(f"{root}/out/x.tokens").verify()
 
 
 def test_a_copy_follows_what_is_at_the_url(text, trained, root, printed, tmp_path):

@@ -48,7 +48,7 @@ def encode() -> Callable[[TokenizerSpec, str], list[int]]:
 
     def ids(spec: TokenizerSpec, text: str) -> list[int]:
         specials = list(spec.special_tokens)
-        whole = spec.whole_words
+        whole = spec.ignore_merges
         return encode_reference(text, spec.vocab, spec.merges, specials, spec.pattern, whole)
 
     return ids

@@ -41,14 +41,14 @@ Encode = Callable[[TokenizerSpec, str], list[int]]
 @given(
     specials=st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), unique=True),
     pattern=st.sampled_from([*PATTERN_NAMES, r"\d+"]),
-    whole_words=st.booleans(),
+    ignore_merges=st.booleans(),
 )
 def test_folder_round_trip(
-    tmp_path: Path, specials: list[str], pattern: str, whole_words: bool, training: str
+    tmp_path: Path, specials: list[str], pattern: str, ignore_merges: bool, training: str
 ) -> None:
     vocab, merges = train_bpe_reference(training, 300 + len(specials), specials, "gpt2")
     spec = with_special_tokens(TokenizerSpec(vocab, merges), specials)
-    spec = replace(spec, pattern=pattern, whole_words=whole_words)
+    spec = replace(spec, pattern=pattern, ignore_merges=ignore_merges)
     save_folder(spec, tmp_path / "new" / "tok", {"seconds": 1.5})
     assert load_folder(tmp_path / "new" / "tok") == spec
     assert load_any(tmp_path / "new" / "tok") == spec
@@ -121,7 +121,7 @@ def test_hash_differs_with_every_part(trained: Trained) -> None:
     others = [
         spec,
         replace(spec, pattern="gpt4"),
-        replace(spec, whole_words=True),
+        replace(spec, ignore_merges=True),
         replace(spec, merges=spec.merges[:-1]),
         replace(spec, merges=spec.merges[::-1]),
         replace(spec, special_tokens={}),
@@ -212,7 +212,7 @@ def test_cl100k_gives_tiktokens_ids_in_both_spellings_of_its_pattern(
     tiktoken = pytest.importorskip("tiktoken")
     spec = load_any(shared("cl100k/cl100k_base.tiktoken"))
     assert spec.pattern == "gpt4"
-    assert not spec.whole_words
+    assert not spec.ignore_merges
     # As tiktoken 0.14 spells it; see the remark in patterns.py.
     spelling = (
         r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"

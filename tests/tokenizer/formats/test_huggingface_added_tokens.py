@@ -157,7 +157,7 @@ def test_a_cut_changes_nothing(pattern: str, data: Any) -> None:
     finder = SpecialFinder([*first, *normalized], second_pass=normalized, nfc=nfc)
     cutter = Cutter(pattern, finder)
     end, _ = cutter.cut(np.frombuffer(known, np.uint8), 0, len(known))
-    places = [end, *([] if (place := cutter.last_certain_place(known)) is None else [place])]
+    places = [end, *([] if (place := cutter.last_safe_boundary(known)) is None else [place])]
     for place in places:
         left, right = whole[:place].decode(), whole[place:].decode()
         both = peer.encode(left).ids + peer.encode(right).ids

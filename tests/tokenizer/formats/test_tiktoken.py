@@ -72,7 +72,7 @@ def test_tokens_that_no_merge_makes_stand_for_whole_words(tmp_path: Path, encode
     path = tmp_path / "a.tiktoken"
     path.write_bytes(rank_lines(tokens))
     spec = read_tiktoken(path, "whitespace")
-    assert spec.whole_words
+    assert spec.ignore_merges
     assert spec.merges == [(b"a", b"b")]
     ranks = {token: rank for rank, token in enumerate(tokens)}
     peer = tiktoken.Encoding("p", pat_str=r"\s+|\S+", mergeable_ranks=ranks, special_tokens={})
@@ -80,7 +80,7 @@ def test_tokens_that_no_merge_makes_stand_for_whole_words(tmp_path: Path, encode
     write_tiktoken(spec, path)
     assert path.read_bytes() == rank_lines(tokens)
     with pytest.raises(FormatError, match="made by no merge"):
-        write_tiktoken(replace(spec, whole_words=False), path)
+        write_tiktoken(replace(spec, ignore_merges=False), path)
 
 
 RANK_FILES = st.lists(

@@ -211,9 +211,9 @@ def test_a_token_that_other_merges_prevent():
 def test_a_token_that_no_merge_makes():
     spec = tokenizer_with(extra=b"xyz")
     assert reasons(spec) == {b"xyz": "not made by the merges"}
-    whole_words = tokenizer_with(extra=b"xyz", whole_words=True)
-    assert reasons(whole_words) == {}
-    assert Tokenizer.from_spec(whole_words).encode("xyz") == [256]
+    ignore_merges = tokenizer_with(extra=b"xyz", ignore_merges=True)
+    assert reasons(ignore_merges) == {}
+    assert Tokenizer.from_spec(ignore_merges).encode("xyz") == [256]
 
 
 def test_a_token_that_the_pattern_cuts():

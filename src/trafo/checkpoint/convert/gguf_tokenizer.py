@@ -62,7 +62,7 @@ def write_tokenizer(
             "combining marks (Hindi, Hebrew, Arabic, Thai, Tibetan) are not part of words, "
             "and letters outside ASCII have no case"
         )
-    if tokenizer.spec.whole_words and pre not in WHOLE_WORDS:
+    if tokenizer.spec.ignore_merges and pre not in WHOLE_WORDS:
         say("llama.cpp will merge words that are tokens from bytes, not take them whole")
     if tokenizer.spec.nfc:
         say("llama.cpp will take text as it is; this tokenizer normalizes it to NFC")
@@ -82,7 +82,7 @@ def write_tokenizer(
     writer.add_token_types(kinds)
     merges = [f"{to_printable(a)} {to_printable(b)}" for a, b in tokenizer.merges]
     writer.add_token_merges(merges or [_NO_MERGES])
-    writer.add_bool(_WHOLE_WORDS, tokenizer.spec.whole_words)
+    writer.add_bool(_WHOLE_WORDS, tokenizer.spec.ignore_merges)
     writer.add_add_bos_token(tokenizer.begin is not None)
     named = {"bos": tokenizer.begin, "eos": None}
     for name in _NAMED:
@@ -174,9 +174,9 @@ def _read_parts(file: GGUF) -> tuple[TokenizerSpec, frozenset[int]]:
     merges = [(from_printable(left), from_printable(right)) for left, right in pairs]
     if not merges and any(len(vocab[i]) > 1 for i in vocab.keys() - specials.values()):
         raise file.refusal("tokens, but no merges that make them")
-    whole_words = file.get(_WHOLE_WORDS)
-    whole_words = pre in WHOLE_WORDS if whole_words is None else bool(whole_words)
-    return TokenizerSpec(vocab, merges, specials, PATTERNS[pre], whole_words), frozenset(controls)
+    ignore_merges = file.get(_WHOLE_WORDS)
+    ignore_merges = pre in WHOLE_WORDS if ignore_merges is None else bool(ignore_merges)
+    return TokenizerSpec(vocab, merges, specials, PATTERNS[pre], ignore_merges), frozenset(controls)
 
 
 def _read_markers(file: GGUF, parts: TokenizerSpec) -> tuple[int | None, frozenset[int]]:

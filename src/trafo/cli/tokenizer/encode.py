@@ -102,7 +102,7 @@ def _write_token_file(tokenizer: Tokenizer, options: Options, out: str) -> None:
     before = _read_change_time(out)
     start = perf_counter()
     cluster = nullcontext() if options.on is None else encoding_on(options.on, options.workers)
-    with cluster as elsewhere:
+    with cluster as backend:
         token_file = encode_files(
             tokenizer,
             options.files,
@@ -112,7 +112,7 @@ def _write_token_file(tokenizer: Tokenizer, options: Options, out: str) -> None:
             errors=options.errors,
             special=options.special or "allow",
             end_of_document=options.end_of_document,
-            elsewhere=elsewhere,
+            backend=backend,
         )
     seconds = perf_counter() - start
     about = token_file.manifest

@@ -88,16 +88,16 @@ def _train(options: Options, inputs: Inputs, folder: Path, max_memory: int | Non
     """Train and save in a folder of this machine."""
     from trafo.cluster.counting import counting_on
     from trafo.tokenizer.formats.load import save_folder
-    from trafo.tokenizer.train import deciding_facts, train_tokenizer
+    from trafo.tokenizer.train import train_tokenizer, training_fingerprint
 
-    facts = deciding_facts(inputs, options.pattern, options.special_tokens)
+    facts = training_fingerprint(inputs, options.pattern, options.special_tokens)
     facts["vocab_size"] = options.vocab_size
     if not options.overwrite:
         _refuse_other_training(folder, facts)
     if not inputs.first_characters(1):
         raise InputError("the text is empty", where=str(inputs.files[0].path))
     cluster = nullcontext() if options.on is None else counting_on(options.on, options.workers)
-    with cluster as elsewhere:
+    with cluster as backend:
         training = train_tokenizer(
             inputs,
             options.vocab_size,
@@ -106,7 +106,7 @@ def _train(options: Options, inputs: Inputs, folder: Path, max_memory: int | Non
             num_workers=options.workers,
             max_memory=max_memory,
             work_dir=folder / _COUNTS,
-            elsewhere=elsewhere,
+            backend=backend,
         )
     # Only what is the same in every run, so that the folder is too.
     for name in ("num_bytes", "num_words", "num_distinct_words"):
@@ -128,13 +128,14 @@ def _refuse_other_training(folder: Path, facts: Mapping[str, Any]) -> None:
 
     What an interrupted training run left may be used by the same run.
     """
+    from trafo.tokenizer.count_store import has_counts
     from trafo.tokenizer.formats.load import load_training_facts
-    from trafo.tokenizer.train import has_counts_of
+    from trafo.tokenizer.train import count_fingerprint
 
     if folder.exists() and not folder.is_dir():
         raise StorageError("is a file", where=str(folder), hint="give the name of a folder")
     if not (folder / "trafo.json").exists():
-        if not has_counts_of(folder / _COUNTS, facts):
+        if not has_counts(folder / _COUNTS, count_fingerprint(facts)):
             refuse_to_replace(folder)
         return
     trained = load_training_facts(folder)

@@ -53,7 +53,7 @@ def read_huggingface(path: Path) -> TokenizerSpec:
         parse_vocab(ordinary, where),
         [],
         pattern=read_pre_tokenizer(content.get("pre_tokenizer"), where),
-        whole_words=bool(model.get("ignore_merges")),
+        ignore_merges=bool(model.get("ignore_merges")),
         nfc=nfc,
         normalized_tokens=normalized,
     )
@@ -100,7 +100,7 @@ def write_huggingface(
             "end_of_word_suffix": None,
             "fuse_unk": False,
             "byte_fallback": False,
-            "ignore_merges": spec.whole_words,
+            "ignore_merges": spec.ignore_merges,
             "vocab": _make_vocab(spec, str(path)),
             # As strings, which older versions of `tokenizers` read as well.
             "merges": [f"{to_printable(a)} {to_printable(b)}" for a, b in spec.merges],

@@ -54,7 +54,7 @@ def save_folder(
         "pattern": spec.pattern,
         "unicode": UNICODE_VERSION,
         "special_tokens": spec.special_tokens,
-        "whole_words": spec.whole_words,
+        "whole_words": spec.ignore_merges,
         "content_hash": hash_spec(spec),
         "training": dict(training or {}),
     }
@@ -72,7 +72,7 @@ def load_folder(folder: Path) -> TokenizerSpec:
     spec = read_gpt2(folder / "vocab.json", folder / "merges.txt", specials, about["pattern"])
     spec = replace(
         spec,
-        whole_words=about["whole_words"],
+        ignore_merges=about["whole_words"],
         nfc=about.get("nfc") is True,
         normalized_tokens=frozenset(map(str, about.get("normalized_tokens") or ())),
     )

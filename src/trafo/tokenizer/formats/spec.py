@@ -22,18 +22,18 @@ SpecialTokens = Iterable[str] | Mapping[str, int]  # with ids or without
 class TokenizerSpec:
     """All that decides which ids a text becomes.
 
-    `vocab` holds the special tokens too, and ids may have gaps. `whole_words` takes a word that is
-    a token as that token, whatever the merges say (Hugging Face calls it `ignore_merges`), which
-    vocabularies with tokens that no merge makes need. `nfc` normalizes what is between special
-    tokens before it is split into words. The special tokens in `normalized_tokens` are looked for
-    only then, in what the other special tokens have left.
+    `vocab` holds the special tokens too, and ids may have gaps. `ignore_merges` takes a word that
+    is a token as that token, whatever the merges say, which vocabularies with tokens that no merge
+    makes need. `nfc` normalizes what is between special tokens before it is split into words. The
+    special tokens in `normalized_tokens` are looked for only then, in what the other special
+    tokens have left.
     """
 
     vocab: dict[int, bytes]
     merges: list[tuple[bytes, bytes]]
     special_tokens: dict[str, int] = field(default_factory=dict)
     pattern: str = "gpt2"
-    whole_words: bool = False
+    ignore_merges: bool = False
     nfc: bool = False
     normalized_tokens: frozenset[str] = frozenset()
     # How a model uses it. Specifications that differ only here are equal: they give the same ids.
@@ -92,7 +92,7 @@ def hash_spec(spec: TokenizerSpec) -> str:
     for special, i in sorted(spec.special_tokens.items()):
         add(special.encode(), i)
     # A pattern's name and its expression mean the same.
-    add(pattern_regex(spec.pattern).encode(), int(spec.whole_words))
+    add(pattern_regex(spec.pattern).encode(), int(spec.ignore_merges))
     if spec.nfc or spec.normalized_tokens:
         add(int(spec.nfc), *(token.encode() for token in sorted(spec.normalized_tokens)))
     return digest.hexdigest()

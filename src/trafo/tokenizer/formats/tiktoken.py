@@ -63,7 +63,7 @@ def read_tiktoken(
     ranks = _read_ranks(path)
     merges, all_reachable = derive_merges(ranks)
     vocab = {rank: token for token, rank in ranks.items()}
-    spec = TokenizerSpec(vocab, merges, pattern=pattern, whole_words=not all_reachable)
+    spec = TokenizerSpec(vocab, merges, pattern=pattern, ignore_merges=not all_reachable)
     return with_special_tokens(spec, known_specials if special_tokens is None else special_tokens)
 
 
@@ -76,7 +76,7 @@ def write_tiktoken(spec: TokenizerSpec, path: Path) -> None:
     problem = None
     if products != sorted(products) or not set(merges) <= set(spec.merges):
         problem = "the merges are not in the order of the ids, which a rank file cannot express"
-    elif not all_reachable and not spec.whole_words:
+    elif not all_reachable and not spec.ignore_merges:
         problem = "some tokens are made by no merge; a rank file would use them for whole words"
     if problem:
         hint = "write vocab.json and merges.txt, or tokenizer.json"

@@ -19,7 +19,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 @subkernel
-def _merge_of(table: PairTable, left: np.uint32, right: np.uint32) -> np.uint64:
+def _find_merge(table: PairTable, left: np.uint32, right: np.uint32) -> np.uint64:
     """rank << 32 | merged id, or NO_VALUE, which is greater than all of them."""
     return table[pair_slot(table, pair_key(left, right)) + 1]
 
@@ -48,7 +48,7 @@ def encode_short(
     if not _byte_ids(data, start, length, byte_ids, ids):
         return -1
     for i in range(length - 1):
-        merges[i] = _merge_of(table, ids[i], ids[i + 1])
+        merges[i] = _find_merge(table, ids[i], ids[i + 1])
     while length > 1:
         best = 0
         for i in range(1, length - 1):
@@ -62,9 +62,9 @@ def encode_short(
             ids[i] = ids[i + 1]
             merges[i - 1] = merges[i]
         if best > 0:
-            merges[best - 1] = _merge_of(table, ids[best - 1], ids[best])
+            merges[best - 1] = _find_merge(table, ids[best - 1], ids[best])
         if best < length - 1:
-            merges[best] = _merge_of(table, ids[best], ids[best + 1])
+            merges[best] = _find_merge(table, ids[best], ids[best + 1])
     return length
 
 
@@ -106,7 +106,7 @@ def _push_pair(
     left: int, right: int, ids: Ids, table: PairTable, merge: Uint64s, heap: Int64s, size: int
 ) -> int:
     """Look up the merge of two neighbours, and push it if there is one; returns the new size."""
-    merge[left] = _merge_of(table, ids[left], ids[right])
+    merge[left] = _find_merge(table, ids[left], ids[right])
     if merge[left] == NO_VALUE:
         return size
     return _push(heap, size, np.int64(merge[left] >> _HALF << _HALF | np.uint64(left)))

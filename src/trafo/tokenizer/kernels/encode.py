@@ -86,7 +86,7 @@ def enter_words(text: Bytes, ends: Ends, ids: Ids, handles: Handles) -> None:
 
 
 @subkernel
-def _remember(
+def _store_ids(
     slots: Slots, slot: int, ids: Ids, first: int, count: int, long_ids: Ids, used: int
 ) -> int:
     """Store the ids of a word in its slot; returns how much of the arena is used."""
@@ -104,7 +104,7 @@ def _remember(
 
 
 @subkernel
-def _encode_new(
+def _encode_unknown(
     data: Bytes, index: int, slot: int, out: Ids, count: int, arrays: EncoderArrays
 ) -> int:
     """Encode a word of the batch that the cache lacks, and keep it in this free slot.
@@ -127,7 +127,7 @@ def _encode_new(
         return -BYTE_MISSING
     if is_cached:
         add_word(data, batch, index, slot, slots, arena, used)
-        state[LONG_IDS] = _remember(slots, slot, out, count, number, long_ids, state[LONG_IDS])
+        state[LONG_IDS] = _store_ids(slots, slot, out, count, number, long_ids, state[LONG_IDS])
     return number
 
 
@@ -173,7 +173,7 @@ def _encode_words(
                     for j in range(number):
                         out[count + j] = long_ids[np.int64(value0) + j]
             else:
-                number = _encode_new(data, i, -1 - slot, out, count, arrays)
+                number = _encode_unknown(data, i, -1 - slot, out, count, arrays)
                 if number < 0:
                     start, reason = np.int64(batch[START + i]), -number
                     break

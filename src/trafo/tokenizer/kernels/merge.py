@@ -253,9 +253,7 @@ def _new_symbol(pair: int, new: int, pairs: Pairs, symbols: Symbols) -> None:
 
 
 @subkernel
-def _what_is_full(
-    pair: int, num_pairs: int, num_symbols: int, pairs: Pairs, symbols: Symbols
-) -> int:
+def _full_array(pair: int, num_pairs: int, num_symbols: int, pairs: Pairs, symbols: Symbols) -> int:
     """Which array could overflow during the merge of a pair; DONE if none."""
     if num_pairs + 2 * min(pairs.size[pair], num_symbols + 1) > pairs.left.size:
         return PAIRS_FULL
@@ -308,7 +306,7 @@ def merge_best_pairs(most: int, arrays: MergeArrays) -> int:
         pair, state[HEAP] = pop_best(heap, state[HEAP], pairs, symbols)
         if pair == NONE:
             break
-        reason = _what_is_full(pair, state[PAIRS], state[SYMBOLS], pairs, symbols)
+        reason = _full_array(pair, state[PAIRS], state[SYMBOLS], pairs, symbols)
         if reason != DONE:
             state[HEAP] = push(heap, state[HEAP], pair, pairs, symbols)
             return reason

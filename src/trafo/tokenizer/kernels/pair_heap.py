@@ -52,7 +52,7 @@ def _compare_symbols(a: int, b: int, symbols: Symbols) -> int:
 
 
 @subkernel
-def _better(
+def _is_better(
     count_a: int, pair_a: int, count_b: int, pair_b: int, pairs: Pairs, symbols: Symbols
 ) -> bool:
     if count_a != count_b:
@@ -70,7 +70,7 @@ def push(heap: Heap, size: int, pair: int, pairs: Pairs, symbols: Symbols) -> in
     node = size
     while node > 0:
         parent = (node - 1) // _ARITY
-        if not _better(count, pair, heap.count[parent], heap.pair[parent], pairs, symbols):
+        if not _is_better(count, pair, heap.count[parent], heap.pair[parent], pairs, symbols):
             break
         heap.count[node] = heap.count[parent]
         heap.pair[node] = heap.pair[parent]
@@ -98,7 +98,9 @@ def fill_heap(heap: Heap, num_pairs: int, pairs: Pairs, symbols: Symbols) -> int
 
 
 @subkernel
-def _sink(heap: Heap, size: int, count: int, pair: int, pairs: Pairs, symbols: Symbols) -> None:
+def _sift_down(
+    heap: Heap, size: int, count: int, pair: int, pairs: Pairs, symbols: Symbols
+) -> None:
     """Put an entry where the top was, and everything in order."""
     node = 0
     while True:
@@ -106,7 +108,7 @@ def _sink(heap: Heap, size: int, count: int, pair: int, pairs: Pairs, symbols: S
         if best >= size:
             break
         for child in range(best + 1, min(best + _ARITY, size)):
-            if _better(
+            if _is_better(
                 heap.count[child],
                 heap.pair[child],
                 heap.count[best],
@@ -115,7 +117,7 @@ def _sink(heap: Heap, size: int, count: int, pair: int, pairs: Pairs, symbols: S
                 symbols,
             ):
                 best = child
-        if not _better(heap.count[best], heap.pair[best], count, pair, pairs, symbols):
+        if not _is_better(heap.count[best], heap.pair[best], count, pair, pairs, symbols):
             break
         heap.count[node] = heap.count[best]
         heap.pair[node] = heap.pair[best]
@@ -131,11 +133,11 @@ def pop_best(heap: Heap, size: int, pairs: Pairs, symbols: Symbols) -> tuple[int
         pair = heap.pair[0]
         count = pairs.count[pair]
         if count > 0 and count < heap.count[0]:
-            _sink(heap, size, count, pair, pairs, symbols)  # it has become rarer since
+            _sift_down(heap, size, count, pair, pairs, symbols)  # it has become rarer since
             continue
         size -= 1
         if size > 0:
-            _sink(heap, size, heap.count[size], heap.pair[size], pairs, symbols)
+            _sift_down(heap, size, heap.count[size], heap.pair[size], pairs, symbols)
         if count > 0:
             return pair, size
     return -1, 0

@@ -17,7 +17,7 @@ OFFSET_MASK = (1 << SPECIAL_SHIFT) - 1
 
 
 @subkernel
-def _take_special(
+def _pass_special(
     specials: Specials, next_special: int, start: int, ends: Ends, count: int
 ) -> tuple[int, int, int]:
     """If there is a special token here, put it into the stream and step over it."""
@@ -50,7 +50,7 @@ def scan_words(
         words_stop = specials[next_special, 0] if next_special < specials.shape[0] else stop
         if start < words_stop:
             count, start = scan_others(pattern, data, classes, start, words_stop, ends, count)
-        count, start, next_special = _take_special(specials, next_special, start, ends, count)
+        count, start, next_special = _pass_special(specials, next_special, start, ends, count)
     return count, start, next_special
 
 
@@ -70,7 +70,7 @@ def scan_words_gpt2(
         words_stop = specials[next_special, 0] if next_special < specials.shape[0] else stop
         if start < words_stop:
             count, start = scan_gpt2(data, classes, start, words_stop, ends, count)
-        count, start, next_special = _take_special(specials, next_special, start, ends, count)
+        count, start, next_special = _pass_special(specials, next_special, start, ends, count)
     return count, start, next_special
 
 
@@ -83,7 +83,7 @@ def _start(ends: Int64s, token: int) -> int:
 
 
 @subkernel
-def _first_with(text: Bytes, ends: Int64s, depth: int, least: int, first: int, last: int) -> int:
+def _lower_bound(text: Bytes, ends: Int64s, depth: int, least: int, first: int, last: int) -> int:
     """The first token of first..last-1 whose byte at `depth` is `least` or more; else `last`."""
     while first < last:
         middle = (first + last) // 2
@@ -110,14 +110,14 @@ def _match(data: Bytes, index: int, stop: int, text: Bytes, ends: Int64s) -> int
         if index + depth >= stop:
             break
         byte = np.int64(data[index + depth])
-        first = _first_with(text, ends, depth, byte, first, last)
-        last = _first_with(text, ends, depth, byte + 1, first, last)
+        first = _lower_bound(text, ends, depth, byte, first, last)
+        last = _lower_bound(text, ends, depth, byte + 1, first, last)
         depth += 1
     return longest
 
 
 @subkernel
-def _candidates(data: Bytes, index: int, stop: int, first_bytes: Bytes) -> np.uint64:
+def _candidate_mask(data: Bytes, index: int, stop: int, first_bytes: Bytes) -> np.uint64:
     """Bit i is set where data[index + i] is the first byte of a token, for up to 64 bytes."""
     mask = np.uint64(0)
     if index + _WIDTH <= data.size:
@@ -148,7 +148,7 @@ def find_specials(
     """Write the tokens found to found[count:]; returns their number and how far the search got."""
     position = start
     while position < stop:
-        mask = _candidates(data, position, min(stop, position + _WIDTH), first_bytes)
+        mask = _candidate_mask(data, position, min(stop, position + _WIDTH), first_bytes)
         next_position = position + _WIDTH
         while mask:
             index = position + trailing_zeros(mask)

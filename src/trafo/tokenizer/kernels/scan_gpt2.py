@@ -100,7 +100,7 @@ def _masks_by_character(
 
 
 @subkernel
-def _with_contractions(
+def _cut_at_contractions(
     data: Bytes,
     position: int,
     size: int,
@@ -178,7 +178,9 @@ def scan_gpt2(
         starts |= spaces & ~(spaces << _ONE | space_before)
         starts = starts & firsts | last_spaces
 
-        starts, forced = _with_contractions(data, position, size, stop, starts, apostrophes, forced)
+        starts, forced = _cut_at_contractions(
+            data, position, size, stop, starts, apostrophes, forced
+        )
         if position == start:
             starts &= ~_ONE  # the start of the first word ends none
         index = count

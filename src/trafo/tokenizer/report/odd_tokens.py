@@ -5,7 +5,7 @@ Unreachable tokens waste a slot in the vocabulary and in the model, as no text b
  1. their bytes occur in no valid UTF-8: BPE starts from 256 bytes, of which UTF-8 never uses 13;
  2. or BPE on their bytes ends with several tokens. Then they never appear inside a longer word
     either: where a token is in a result, no merge crossed its borders, so the merges inside were
-    those that happen to it alone. With `whole_words`, this does not apply to a token that the
+    those that happen to it alone. With `ignore_merges`, this does not apply to a token that the
     pattern leaves whole on its own;
  3. or the pattern cuts through them, alone and between all sorts of neighbours.
 
@@ -117,7 +117,7 @@ def _explain(token: bytes, is_made: bool, spec: TokenizerSpec) -> str | None:
     if not occurs_in_utf8(token):
         return "not UTF-8"
     text = _decode(token)  # None if it holds a part of a character, which no pattern splits
-    if spec.whole_words and text is not None and split_words(text, spec.pattern) == [text]:
+    if spec.ignore_merges and text is not None and split_words(text, spec.pattern) == [text]:
         return None
     if not is_made:
         return "not made by the merges"
