@@ -14,8 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from trafo.account import Workload, account
 from trafo.account.measurement import EXAMPLES, measure
 from trafo.account.memory import (
+    count_newton_schulz_flops,
     find_largest_batch,
-    newton_schulz_flops,
     predict_memory,
     predict_update,
 )
@@ -166,7 +166,7 @@ def test_muon_keeps_one_number_for_hidden_matrices_and_two_for_the_rest():
 def test_muons_products_equal_torchs_count(shape):
     with FlopCounterMode(display=False) as counter:
         orthogonalize(torch.randn(shape))
-    assert newton_schulz_flops(*shape) == counter.get_total_flops()
+    assert count_newton_schulz_flops(*shape) == counter.get_total_flops()
 
 
 def test_the_static_parts_of_a_training_step():

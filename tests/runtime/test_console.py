@@ -3,7 +3,7 @@
 from rich.table import Table
 
 from trafo.runtime import console
-from trafo.runtime.console import dim, percent, plain_table, show
+from trafo.runtime.console import dim, format_percent, plain_table, show
 
 
 def test_messages_and_results_do_not_mix(capsys):
@@ -20,9 +20,9 @@ def test_tables_are_results_too(capsys):
 
 
 def test_control_characters_are_shown_not_obeyed():
-    assert console.visible("a\x1b]0;title\x07\nb\tc") == "a␛]0;title␇\nb\tc"
+    assert console.replace_controls("a\x1b]0;title\x07\nb\tc") == "a␛]0;title␇\nb\tc"
     plain = "".join(map(chr, range(32, 127))) + "ö漢🙂"
-    assert console.visible(plain) == plain
+    assert console.replace_controls(plain) == plain
 
 
 def test_columns_are_flush_left_or_right(capsys):
@@ -43,10 +43,10 @@ def test_without_a_head_there_are_rows_only(capsys):
 
 
 def test_percent_tells_a_trace_from_nothing():
-    assert [percent(part, 1000) for part in (0, 0.4, 1, 1000)] == [
+    assert [format_percent(part, 1000) for part in (0, 0.4, 1, 1000)] == [
         "0.0 %",
         "<0.1 %",
         "0.1 %",
         "100.0 %",
     ]
-    assert percent(0, 0) == "0.0 %"
+    assert format_percent(0, 0) == "0.0 %"

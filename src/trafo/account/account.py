@@ -10,13 +10,14 @@ import dataclasses
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.nn import Module
 
 from trafo.account.dry_run import (
     MatrixProduct,
+    Moments,
     PartKey,
     Recorder,
     dry_run,
@@ -61,14 +62,14 @@ class Account:
 
     @cached_property
     def layers(self) -> dict[str, int]:
-        """Number of layers in each list of layers; 1 for modules outside of them."""
+        """Number of layers in each list of layers, 1 for modules outside of them."""
         names = lists_of_layers(self.model)
         fields = ["num_layers" if name == "layers" else f"num_{name}_layers" for name in names]
         return {n: getattr(self.config, field, 1) for n, field in zip(names, fields, strict=True)}
 
     @property
     def parameters(self) -> int:
-        """Number of parameters; tied weights count once."""
+        """Number of parameters, of which tied weights count once."""
         named = self.model.named_parameters()
         return sum(self.layers[find_part(name).block] * p.numel() for name, p in named)
 
@@ -82,7 +83,7 @@ class Account:
         products: dict[PartKey, list[MatrixProduct]] = defaultdict(list)
         for (key, product), times in forward.products.items():
             products[key].append(replace(product, times=times))
-        keys = _by_block(dict.fromkeys([*forward.parts.values(), *parameters]))
+        keys = _sort_by_block(dict.fromkeys([*forward.parts.values(), *parameters]))
         return tuple(
             Part(
                 *key,
@@ -113,7 +114,7 @@ class Account:
     @property
     def kept(self) -> Counter[PartKey]:
         """Bytes kept after the forward pass: activations, or the KV cache (or recurrent state)."""
-        kept = self.timeline().kept
+        kept, _ = self.timeline()
         return Counter({key: self.layers[key.block] * kept[key] for key in kept})
 
     @property
@@ -122,8 +123,8 @@ class Account:
         per_row = 1 if self.work.phase == "decode" else self.work.seq
         return self.work.batch_size * per_row
 
-    def timeline(self, *, accumulating: bool = False) -> Timeline:
-        """Memory over time with one layer of each kind.
+    def timeline(self, *, accumulating: bool = False) -> tuple[Counter[PartKey], Moments]:
+        """Bytes kept, and alive at each moment, with one layer of each kind (see `Recorder`).
 
         Large batches are not run: from some size on, all of it grows in proportion.
         """
@@ -137,10 +138,11 @@ class Account:
             for size in (enough // 2, enough)
         )
         factor = (work.batch_size - enough // 2) / (enough - enough // 2)
-        return Timeline(*(_extrapolate(*pair, factor) for pair in zip(fewer, more, strict=True)))
+        kept = _extrapolate(fewer[0], more[0], factor)
+        return kept, _extrapolate(fewer[1], more[1], factor)
 
     def _forward_pass(self) -> Recorder:
-        """Of the readable model, whose products have names."""
+        """Run the readable model, whose products have names."""
         model = _build(self.config, self.work)
         for module in model.modules():
             if self.work.is_training and getattr(module, "window", None):
@@ -148,22 +150,17 @@ class Account:
         return dry_run(model, self.work, backward=False)
 
 
-class Timeline(NamedTuple):
-    """Bytes of a training step, or of a pass of generation; see `Recorder`."""
-
-    kept: Counter[Any]
-    most_bytes: Counter[Any]
-
-
 @lru_cache(maxsize=64)
-def _timeline(config: ModelConfig, work: Workload, accumulating: bool) -> Timeline:
-    """Of the accelerated model, which is what `trafo train` runs."""
+def _timeline(
+    config: ModelConfig, work: Workload, accumulating: bool
+) -> tuple[Counter[PartKey], Moments]:
+    """Run the accelerated model, which is what `trafo train` runs."""
     model = accelerate(_build(config, work))
     if accumulating:
         for parameter in model.parameters():
             parameter.grad = torch.empty_like(parameter)
     recorder = dry_run(model, work)
-    return Timeline(recorder.kept, recorder.most_bytes)
+    return recorder.kept, recorder.most_bytes
 
 
 def _extrapolate(few: Counter[Any], many: Counter[Any], factor: float) -> Counter[Any]:
@@ -175,15 +172,15 @@ def _build(config: ModelConfig, work: Workload) -> Module:
     return build_model(replace(config, **numbers), "meta", getattr(torch, work.dtype))
 
 
-def _by_block(keys: dict[PartKey, None]) -> list[PartKey]:
-    """In order of running, the parts of a list of layers together, and the head last."""
+def _sort_by_block(keys: dict[PartKey, None]) -> list[PartKey]:
+    """Sort by when they run, the parts of a list of layers together, and the head last."""
     first = {block: i for i, block in reversed([(i, p.block) for i, p in enumerate(keys)])}
     order = {key: first[key.block] if key.block else i for i, key in enumerate(keys)}
     return sorted(keys, key=lambda key: (key.name == "head", order[key]))
 
 
 def account(config: ModelConfig, work: Workload) -> Account:
-    """The cost of this model at this workload."""
+    """Account for the cost of this model at this workload."""
     return Account(config, work)
 
 
@@ -205,9 +202,9 @@ def predict_speed(
     accumulation_steps: int = 1,
     update_flops: int = 0,
 ) -> Speed:
-    """FLOPs divided by the FLOP/s that a machine really reaches.
+    """Divide FLOPs by the FLOP/s that a machine really reaches.
 
-    `utilisation` is the share of its peak, the model FLOPs utilisation (Chowdhery et al., 2022);
+    `utilisation` is the share of its peak, the model FLOPs utilisation (Chowdhery et al., 2022).
     `update_flops` are the optimizer's own, once per step.
     """
     require(peak_flops > 0, f"peak_flops is {peak_flops:g}", "it must be above 0")
@@ -220,21 +217,21 @@ def predict_speed(
 
 
 def training_flops(config: TransformerLMConfig | GPT2Config, seq: int, batch_size: int = 1) -> int:
-    """Compute the FLOPs of a training step by a formula; `account(...).flops` derives the same.
+    """Compute by a formula the FLOPs of a training step, which `account(...).flops` derives.
 
     Per token, a weight takes 2 FLOPs; each head takes 4 d_head for each query and key; and the
     backward pass twice as much as the forward pass.
     """
-    layer = _weights_of_layer(replace(config, num_layers=1, vocab_size=1))
+    layer = _count_layer_weights(replace(config, num_layers=1, vocab_size=1))
     weights = config.num_layers * layer + config.d_model * config.vocab_size
     # With dropout attention computes all weights, also those outside of a window.
-    pairs = _pairs(seq, None if config.dropout else getattr(config, "window", None))
+    pairs = _count_pairs(seq, None if config.dropout else getattr(config, "window", None))
     attention = config.num_layers * 4 * pairs * config.num_heads * config.d_head
     return 3 * batch_size * (2 * seq * weights + attention)
 
 
 @lru_cache(maxsize=64)
-def _weights_of_layer(config: TransformerLMConfig | GPT2Config) -> int:
+def _count_layer_weights(config: TransformerLMConfig | GPT2Config) -> int:
     try:
         model: Any = build_model(config, "meta")
     except (RuntimeError, OverflowError, TypeError, MemoryError):  # beyond what torch can count
@@ -244,8 +241,8 @@ def _weights_of_layer(config: TransformerLMConfig | GPT2Config) -> int:
     return sum(m.weight.numel() for m in model.layers.modules() if isinstance(m, Linear))
 
 
-def _pairs(seq: int, window: int | None) -> int:
-    """Pairs of query and key, masked ones included: a window is computed in blocks of its size."""
+def _count_pairs(seq: int, window: int | None) -> int:
+    """Count pairs of query and key, masked ones too: a window is computed in blocks of its size."""
     if window is None or window >= seq:
         return seq * seq
     blocks = -(-seq // window)

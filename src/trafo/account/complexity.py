@@ -48,7 +48,7 @@ class Growth:
 
 
 def fit_power_law(lengths: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
-    """a and c of t = c n^a: the line through log t over log n, by least squares."""
+    """Fit a and c of t = c n^a: the line through log t over log n, by least squares."""
     slope, start = np.polyfit(np.log(lengths), np.log(seconds), 1)
     return float(slope), math.exp(start)
 
@@ -57,7 +57,7 @@ def fit_power_law(lengths: Sequence[int], seconds: Sequence[float]) -> tuple[flo
 def measure_growth(
     lengths: Sequence[int], d_model: int = 64, window: int = 64, rounds: int = 7
 ) -> list[Growth]:
-    """Time every layer at every length, in turn; the best of several rounds counts.
+    """Time every layer at every length, in turn, and take the best of several rounds.
 
     On one thread and in processor time, so that other programs do not disturb.
     """
@@ -90,7 +90,7 @@ def measure_growth(
 
 
 def attend_to_all(x: Tensor) -> Tensor:
-    """By the fused kernel: writing the n^2 weights to memory would take as long as the products."""
+    """Attend by the fused kernel: writing n^2 weights to memory takes as long as the products."""
     heads = x[None, None]
     out: Tensor = scaled_dot_product_attention(heads, heads, heads)
     return out

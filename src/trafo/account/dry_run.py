@@ -39,6 +39,7 @@ from trafo.account.torch_private import (
 from trafo.account.workload import Workload, generate, loss, prepare
 
 _aten: Any = torch.ops.aten
+Moments = Counter[tuple["PartKey", bool]]
 _HEAD = "lm_head"
 _ATTENTION = ("scores", "weighted mean")
 _TERMS = {
@@ -126,7 +127,7 @@ def _dry_generation(model: Module, work: Workload) -> Recorder:
 
 
 def lists_of_layers(model: Module) -> list[str]:
-    """Return the names of the lists of layers; "" stands for modules outside of them."""
+    """Return the names of the lists of layers, and "" for modules outside of them."""
     return ["", *(name for name, part in model.named_children() if isinstance(part, ModuleList))]
 
 
@@ -149,8 +150,8 @@ class Recorder(OperationMode):
         self.products: Counter[tuple[PartKey, MatrixProduct]] = Counter()
         self.parts: dict[str, PartKey] = {}
         """by the path of each module that did something, in order"""
-        self.most_bytes: Counter[tuple[PartKey, bool]] = Counter()
-        """alive while a part runs, forward (False) or backward; in the order of these moments"""
+        self.most_bytes: Moments = Counter()
+        """alive while a part runs, forward (False) or backward, in the order of these moments"""
         self.kept: Counter[PartKey] = Counter()
         """bytes kept after the forward pass: activations for the backward pass, or the KV cache"""
         self._live_bytes = 0
@@ -204,11 +205,11 @@ class Recorder(OperationMode):
 
     @property
     def _path(self) -> str:
-        """Of the module that runs; outside of all modules it is the loss, on the head."""
+        """Of the module that runs, and outside of all modules of the loss, on the head."""
         return self._running[-1] if self._running else _HEAD
 
     def _name_of_next_product(self, path: str) -> str:
-        """The layer's own name; attention has two products, the scores come first."""
+        """Name it as its layer; attention has two products, the scores come first."""
         name = path.rpartition(".")[2]
         return _ATTENTION[self._products_at[path] % 2] if name == "attention" else name
 

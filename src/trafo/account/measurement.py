@@ -74,7 +74,7 @@ class Measurement:
 
     @property
     def error(self) -> float:
-        """Relative error of the prediction; +0.1: predicted 10 % more than measured."""
+        """Relative error of the prediction, +0.1 if it is 10 % more than measured."""
         return self.predicted / self.measured - 1.0
 
 
@@ -97,7 +97,7 @@ def measure(config: ModelConfig, work: Workload, optimizer: OptimizerName = "ada
 
 
 def _measure_here() -> None:
-    """The task of `measure` on stdin, the bytes on stdout."""
+    """Read the task of `measure` from stdin, and write the bytes to stdout."""
     torch.set_num_threads(1)  # memory does not depend on them, and waiting threads cost time
     name, fields, work, optimizer = json.load(sys.stdin)
     for kind in (TransformerLMConfig, GPT2Config):  # load code and libraries, which do not count
@@ -108,7 +108,7 @@ def _measure_here() -> None:
 
 
 def _train(config: ModelConfig, work: Workload, optimizer: OptimizerName) -> None:
-    """Two steps: the first one makes the optimizer's state, the second runs beside it."""
+    """Train two steps: the first one makes the optimizer's state, the second runs beside it."""
     model: Any = accelerate(build_model(config, dtype=getattr(torch, work.dtype))).train()
     optimizers = build_optimizers(model, OptimizerConfig(name=optimizer))
     for _ in range(2):

@@ -56,11 +56,11 @@ class MemoryUse:
 def predict_memory(
     result: Account, optimizer: OptimizerName = "adamw", *, accumulating: bool = False
 ) -> MemoryUse:
-    """Peak memory and its parts; `accumulating` keeps the gradients of earlier micro-batches."""
+    """Predict peak memory, beside gradients of earlier micro-batches if `accumulating`."""
     kept, number_bytes = result.kept.total(), result.work.number_bytes
     parameters = result.parameters * number_bytes
     if not result.work.is_training:
-        moments = result.timeline().most_bytes
+        _, moments = result.timeline()
         most, at = max((live_bytes, key.name) for (key, _), live_bytes in moments.items())
         peak = parameters + kept + most
         return MemoryUse(parameters=parameters, cache=kept, peak=peak, peak_at=at)
@@ -79,15 +79,15 @@ def predict_memory(
 
 
 def _moments(result: Account, accumulating: bool) -> Iterator[tuple[int, str]]:
-    """What is alive at each moment of a training step, in all layers.
+    """Yield the bytes alive at each moment of a training step, in all layers, and its part.
 
     One layer of each kind was run. The others hold activations from when their kind has run until
-    its backward pass, gradients after that; during it some hold these and some hold those, and the
-    worst moment is the first one or the last one.
+    its backward pass, and gradients after that. During it some hold these and some hold those, and
+    the worst moment is the first one or the last one.
     """
-    step = result.timeline(accumulating=accumulating)
+    kept_bytes, moments = result.timeline(accumulating=accumulating)
     kept, gradients = Counter[str](), Counter[str]()
-    for key, num_bytes in step.kept.items():
+    for key, num_bytes in kept_bytes.items():
         kept[key.block] += num_bytes
     for name, parameter in result.model.named_parameters():
         gradients[find_part(name).block] += parameter.nbytes
@@ -95,10 +95,10 @@ def _moments(result: Account, accumulating: bool) -> Iterator[tuple[int, str]]:
     if accumulating:
         standing = sum(result.layers[name] * size for name, size in gradients.items())
         gradients.clear()
-    runs = [(key.block, is_backward) for key, is_backward in step.most_bytes]
+    runs = [(key.block, is_backward) for key, is_backward in moments]
     first = {run: i for i, run in reversed([*enumerate(runs)])}
     last = {run: i for i, run in enumerate(runs)}
-    for i, ((moment, _), live) in enumerate(step.most_bytes.items()):
+    for i, ((moment, _), live) in enumerate(moments.items()):
         others = 0
         for name, number in result.layers.items():
             forward, backward = (name, False), (name, True)
@@ -117,7 +117,7 @@ def find_largest_batch(
     *,
     accumulating: bool = False,
 ) -> int:
-    """The largest batch size whose peak memory fits; 0 if not even one sequence does."""
+    """Find the largest batch size whose peak memory fits, 0 if not even one sequence does."""
 
     def peak(batch_size: int) -> int:
         result = account(config, replace(work, batch_size=batch_size))
@@ -138,7 +138,7 @@ class Update:
 
 
 def predict_update(name: OptimizerName, result: Account) -> Update:
-    """The cost of updating all parameters of a model."""
+    """Predict the cost of updating all parameters of a model."""
     layers = {p: result.layers[find_part(n).block] for n, p in result.model.named_parameters()}
     costs = [
         (layers[parameter], _cost(optimizer, parameter))
@@ -162,13 +162,13 @@ def _cost(optimizer: Optimizer, parameter: Tensor) -> Update:
         # with a X, and 3 for b A + c A A on the small square.
         square = min(parameter.shape) ** 2
         simple = 10 * numbers + _NEWTON_SCHULZ_STEPS * (2 * numbers + 3 * square)
-        flops = simple + newton_schulz_flops(*parameter.shape)
+        flops = simple + count_newton_schulz_flops(*parameter.shape)
         return Update(numbers, flops, 5 * numbers + square)
     # Two moments; sqrt(v) + eps passes by, a block at a time.
     return Update(2 * numbers, ADAMW_FLOPS * numbers, min(numbers, BLOCK_NUMBERS))
 
 
-def newton_schulz_flops(rows: int, columns: int) -> int:
-    """Of X X^T, A A and (...) X, on the wide form of the matrix, so that A is small."""
+def count_newton_schulz_flops(rows: int, columns: int) -> int:
+    """Count X X^T, A A and (...) X, on the wide form of the matrix, so that A is small."""
     small, large = sorted((rows, columns))
     return _NEWTON_SCHULZ_STEPS * 2 * (small * large * small + small**3 + small * small * large)

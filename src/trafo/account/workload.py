@@ -1,4 +1,4 @@
-"""The workload of a model: batch size, sequence length and phase; and its passes over random ids.
+"""The workload of a model, batch size, sequence length and phase, and its passes over random ids.
 
 train    forward and backward pass over all tokens, then an update
 prefill  forward pass over a prompt, filling the KV cache, up to the first new token
@@ -60,13 +60,13 @@ class Workload:
 
 
 def loss(model: Any, work: Workload) -> Tensor:
-    """The loss of a training step; it does not matter that the targets are the ids themselves."""
+    """Compute the loss of a training step, with the ids themselves as targets."""
     ids = _ids(model, work, work.seq)
     return head_loss(model, model.hidden_states(ids, *_encode(model, work)), ids)
 
 
 def train_step(model: Any, optimizers: Iterable[Optimizer], work: Workload) -> None:
-    """Forward, backward and an update."""
+    """Run a forward and a backward pass, and an update."""
     loss(model, work).backward()  # type: ignore[no-untyped-call]
     for optimizer in optimizers:
         optimizer.step()
@@ -74,7 +74,7 @@ def train_step(model: Any, optimizers: Iterable[Optimizer], work: Workload) -> N
 
 
 def prepare(model: Any, work: Workload) -> tuple[Any, tuple[Any, ...]]:
-    """A KV cache and an encoded source: empty for prefill, for decode of all tokens before."""
+    """Make a KV cache and encode a source: empty for prefill, for decode of all tokens before."""
     cache = model.make_cache(work.batch_size, work.seq)
     _pretend(cache, work, 0)
     source: tuple[Any, ...] = ()
@@ -87,28 +87,28 @@ def prepare(model: Any, work: Workload) -> tuple[Any, tuple[Any, ...]]:
 
 
 def generate(model: Any, work: Workload, cache: Any, source: tuple[Any, ...]) -> None:
-    """Read the prompt (or source), or one more token; up to the logits of the last token."""
+    """Read the prompt (or source), or one more token, up to the logits of the last token."""
     source = source or _encode(model, work)
     ids = _ids(model, work, work.seq if work.phase == "prefill" and not source else 1)
     model.logits(model.hidden_states(ids, *source, cache=cache)[:, -1:])
 
 
 def _encode(model: Any, work: Workload) -> tuple[Any, ...]:
-    """What the decoder attends to; nothing in a language model."""
+    """Encode what the decoder attends to, nothing in a language model."""
     if not hasattr(model.config, "source_vocab_size"):
         return ()
     return (model.encode(_ids(model, work, work.source, "source_vocab_size")),)
 
 
 def _pretend(cache: Any, work: Workload, num_tokens: int) -> None:
-    """Set the length of a KV cache; counted on the CPU, see `run_on_meta`."""
+    """Set the length of a KV cache, which is counted on the CPU, see `torch_private`."""
     kv_cache = getattr(cache, "target", cache)
     if hasattr(kv_cache, "lengths"):
         kv_cache.lengths = torch.full((work.batch_size,), num_tokens)
 
 
 def _ids(model: Any, work: Workload, seq: int, vocab: str = "") -> Tensor:
-    """Random ids without padding."""
+    """Draw random ids without padding."""
     names = (vocab, "vocab_size", "target_vocab_size")
     size = next(getattr(model.config, name) for name in names if hasattr(model.config, name))
     return torch.randint(1, size, (work.batch_size, seq), device=model.head_weight.device)

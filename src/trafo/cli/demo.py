@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from trafo.cli.arguments import OptionalInt, OptionalPath
 from trafo.config import load
-from trafo.runtime.console import command, show
+from trafo.runtime.console import format_command, show
 from trafo.runtime.sizes import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -153,14 +153,14 @@ def _show_samples(run: Path, prompts: Sequence[str]) -> None:
 def _next(run: Path, served: Path, text: Path, prompt: str) -> Iterator[str]:
     """Commands that can be copied as they are."""
     advice = {
-        "generate text from your own prompt": command(
+        "generate text from your own prompt": format_command(
             "generate", run, "--prompt", prompt, "--temperature", "0.8"
         ),
-        "train for ten more minutes": command("resume", run, "--budget", "10m"),
-        "see how text is split into tokens": command(
+        "train for ten more minutes": format_command("resume", run, "--budget", "10m"),
+        "see how text is split into tokens": format_command(
             "tokenizer", "report", run / "tokenizer", text, "--show", "600"
         ),
-        "serve it: OpenAI's HTTP API, and a page to look inside": command("serve", served),
+        "serve it: OpenAI's HTTP API, and a page to look inside": format_command("serve", served),
     }
     for why, line in advice.items():
         yield f"  {why}"

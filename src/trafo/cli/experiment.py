@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 
 from trafo.cli.arguments import OptionalPath, OptionalString
 from trafo.errors import require_at_least
-from trafo.runtime.console import command, plain_table, show
+from trafo.runtime.console import format_command, plain_table, show
 from trafo.runtime.sizes import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _run(experiment: Experiment, folder: Path, options: Options) -> None:
         if isinstance(block, Sentences):
             show(*(f"- {line}" for line in block.lines))
     show(f"report    {folder / PAGE}")
-    show(f"runs      {command('runs', folder)}, tensorboard --logdir {folder}")
+    show(f"runs      {format_command('runs', folder)}, tensorboard --logdir {folder}")
 
 
 def _show_plan(experiment: Experiment, folder: Path, options: Options) -> None:

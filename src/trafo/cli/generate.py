@@ -21,7 +21,7 @@ from trafo.cli.pipes import is_interactive, stdin_text, wait_for_stdin
 from trafo.errors import InputError, require, require_at_least
 from trafo.generate.beam_config import BeamConfig
 from trafo.generate.config import GenerationConfig, Kernel
-from trafo.runtime.console import say, visible
+from trafo.runtime.console import replace_controls, say
 from trafo.runtime.progress import progress
 from trafo.runtime.sizes import format_duration, format_rate
 
@@ -181,7 +181,7 @@ def write(text: str) -> None:
     import sys
 
     if text and sys.stdout.isatty():
-        text = visible(text)
+        text = replace_controls(text)
     if text:
         sys.stdout.buffer.write(text.encode())
         sys.stdout.buffer.flush()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trafo.config import load, parse_flags, to_yaml
 from trafo.errors import ConfigError
-from trafo.runtime.console import command, show
+from trafo.runtime.console import format_command, show
 from trafo.runtime.sizes import format_duration, format_rate
 from trafo.training.auto.asked import C, settle
 from trafo.training.config import TrainConfig as Options
@@ -97,6 +97,6 @@ def _show_summary(run: Run) -> None:
             show(f"BLEU      {measured['bleu']:.1f}, greedy search, on validation sentences")
     show(f"curve     {run.curve_file}")
     if run.read_config().translates:
-        show(f"try it    {command('translate', run.path)}")
+        show(f"try it    {format_command('translate', run.path)}")
     else:
-        show(f"try it    {command('generate', run.path, '--prompt', '...')}")
+        show(f"try it    {format_command('generate', run.path, '--prompt', '...')}")

@@ -1,1 +1,1 @@
-"""Metrics: loss, perplexity, bits per byte; BLEU and chrF of translations (without torch)."""
+"""Metrics: loss, perplexity and bits per byte, and BLEU and chrF of translations."""

@@ -29,7 +29,7 @@ _RULES = [
 
 
 def corpus_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Score a corpus, 0 to 100; `references` holds one or more whole translations of it.
+    """Score a corpus, 0 to 100, against one or more whole translations of it.
 
     Counts are summed over all sentences before they are divided.
     """

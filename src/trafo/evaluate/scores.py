@@ -57,7 +57,7 @@ def compare_systems(
     tokenize: Tokenization = "13a",
     resamples: int = 1000,
 ) -> dict[str, tuple[Result, Result]]:
-    """Score both systems by each metric on the same resampled corpora; ours has the p-value."""
+    """Score both systems by each metric on the same resampled corpora, with a p-value of ours."""
     from sacrebleu.significance import PairedTest
 
     for system in (ours, theirs):

@@ -58,7 +58,7 @@ def say(text: str) -> None:
             raise
 
 
-def visible(text: str) -> str:
+def replace_controls(text: str) -> str:
     """Replace control characters, which could steer a terminal, except line ends and tabs."""
     return text.translate(_PICTURES)
 
@@ -89,11 +89,11 @@ def show_json(content: object) -> None:
 def _printable(text: str, console: Console) -> str:
     # A file's name may hold bytes that are not UTF-8, which Python keeps as lone surrogates.
     text = text.encode("utf-8", errors="backslashreplace").decode()
-    return visible(text) if console.is_terminal else text
+    return replace_controls(text) if console.is_terminal else text
 
 
 def plain_table(columns: str, head: Sequence[str] | None = None, padding: int = 3) -> Table:
-    """Make an empty table; `columns` has `l` for each column flush left, `r` for flush right.
+    """Make an empty table, with `l` in `columns` for each flush left and `r` for each flush right.
 
     Where space is short, the last column wraps.
     """
@@ -119,13 +119,13 @@ def dim(text: str) -> Text:
     return Text(text, style="dim")
 
 
-def percent(part: float, whole: float) -> str:
+def format_percent(part: float, whole: float) -> str:
     """Format a share as `12.3 %`, and a small one as `<0.1 %`, not zero."""
     share = 100 * part / whole if whole else 0.0
     return f"{share:.1f} %" if share >= 0.05 or not part else "<0.1 %"
 
 
-def command(*words: str | Path) -> str:
+def format_command(*words: str | Path) -> str:
     """Format a command line of trafo that can be copied into the shell as it is.
 
     The shell finds trafo by its name, or else as it was started this time.

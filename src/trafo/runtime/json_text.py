@@ -13,7 +13,7 @@ from trafo.runtime.atomic import atomic_write
 
 
 def parse_json(text: str | bytes, **settings: Any) -> Any:
-    """`json.loads`; nesting that is too deep for Python is a ValueError, like any other mistake."""
+    """Parse JSON; nesting too deep for Python is a ValueError, like any other mistake."""
     try:
         return json.loads(text, **settings)
     except RecursionError:

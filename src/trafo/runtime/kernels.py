@@ -35,7 +35,7 @@ _ONE_AT_A_TIME = Lock()
 
 
 def kernel(function: Function, **options: Any) -> Function:
-    """Compile `function` when it is first called; load it from the cache from then on.
+    """Compile `function` when it is first called, and load it from the cache from then on.
 
     numba compiles a cached kernel again when its own file changes, but not when a file that it
     imports from does. So the stamp that numba compares covers the whole folder, and the folders of

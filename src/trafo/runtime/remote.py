@@ -32,7 +32,7 @@ _BLOCK = 4 << 20
 
 
 def parse_path(place: str | Path | RemotePath) -> Path | RemotePath:
-    """A URL as a remote path; anything else, and `file://`, as a path of this machine."""
+    """Parse a URL as a remote path, and anything else, and `file://`, as one of this machine."""
     if isinstance(place, RemotePath):
         return place
     url = _URL.match(str(place))
@@ -82,7 +82,7 @@ class RemotePath:
             return bool(system.exists(path))
 
     def files(self) -> list[RemotePath]:
-        """The files meant: itself, all below it if it is a folder, or those that a glob matches.
+        """List the files meant: itself, all below a folder, or those that a glob matches.
 
         Hidden files are left out, as in folders of this machine.
         """
@@ -99,7 +99,7 @@ class RemotePath:
             return sorted(RemotePath(system.unstrip_protocol(p)) for p in files)
 
     def size_and_change(self) -> tuple[int, int]:
-        """Bytes, and the time of the last change in ns; 0 where the file system does not know."""
+        """Return bytes, and the time of the last change in ns, 0 where that is not known."""
         with remote_errors(self):
             system, path = self._system()
             size = int(system.info(path)["size"])
@@ -109,18 +109,18 @@ class RemotePath:
                 return size, 0
 
     def open(self) -> IO[bytes]:
-        """For reading from the beginning to the end."""
+        """Open it for reading from the beginning to the end."""
         system, path = self._system()
         file: IO[bytes] = system.open(path, "rb", block_size=_BLOCK, cache_type="readahead")
         return file
 
     def read_range(self, offset: int, size: int) -> bytes:
-        """At most so many bytes from an offset, in one request."""
+        """Read at most so many bytes from an offset, in one request."""
         system, path = self._system()
         return bytes(system.cat_file(path, start=offset, end=offset + size))
 
     def read_bytes(self) -> bytes:
-        """All of a small file."""
+        """Read all of a small file."""
         with remote_errors(self):
             system, path = self._system()
             system.invalidate_cache()
@@ -190,7 +190,7 @@ def remote_errors(
 
 
 def local_copy_of(place: str | Path) -> Path:
-    """A path of this machine with the content of `place`: itself, or a fresh copy.
+    """Return a path of this machine with the content of `place`: itself, or a fresh copy.
 
     Of a folder only the files right inside are copied, and those that are no longer there are
     removed; a folder that does not exist yet is an empty one.

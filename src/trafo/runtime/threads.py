@@ -40,7 +40,7 @@ _SMOOTHING_UNITS = 8
 
 
 class ThreadChooser:
-    """A choice among 1, 2, 4, ... and `most` threads, made by timing; `use` sets the number."""
+    """A choice among 1, 2, 4, ... and `most` threads by timing, set by calling `use`."""
 
     def __init__(
         self, most: int, use: Callable[[int], None], clock: Callable[[], float] = perf_counter
@@ -60,7 +60,7 @@ class ThreadChooser:
 
     @contextmanager
     def timed(self, work: float = 1.0) -> Iterator[None]:
-        """Time one unit of work; `work` says how large it is, compared with others."""
+        """Time one unit of work, which is `work` times as large as another."""
         start = self._clock()
         yield
         self.add(self._clock() - start, work)

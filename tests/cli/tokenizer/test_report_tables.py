@@ -4,12 +4,16 @@ import re
 from itertools import pairwise
 
 from trafo.cli.tokenizer.report import format_change, make_tables, mark_tokens
-from trafo.runtime.console import percent, results, show
+from trafo.runtime.console import format_percent, results, show
 from trafo.tokenizer.report import measure_tokenizer
 
 
 def test_percent_and_change():
-    assert (percent(1, 8), percent(1, 10**6), percent(0, 5)) == ("12.5 %", "<0.1 %", "0.0 %")
+    assert (format_percent(1, 8), format_percent(1, 10**6), format_percent(0, 5)) == (
+        "12.5 %",
+        "<0.1 %",
+        "0.0 %",
+    )
     assert (format_change(4, 5), format_change(5, 4)) == ("+25.0 %", "-20.0 %")
     assert format_change(0, 1) == ""
 

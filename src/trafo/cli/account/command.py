@@ -1,4 +1,4 @@
-"""`trafo account MODEL`: parameters, FLOPs, memory and time; and `trafo account complexity`.
+"""`trafo account MODEL`: parameters, FLOPs, memory and time, and `trafo account complexity`.
 
 MODEL is a name; a YAML file: the model's fields with its `name` (transformer-lm unless it says
 otherwise), or the config of a training run; or what holds a model, such as a run or a GGUF file.
@@ -94,7 +94,7 @@ class ComplexityOptions:
 
 
 def parse(arguments: list[str], prog: str) -> ModelOptions | ComplexityOptions:
-    """Parse MODEL, which decides which flags exist; its name is None if it was not given."""
+    """Parse MODEL, which decides which flags exist, and whose name is None if it was not given."""
     name = arguments[0] if arguments and not arguments[0].startswith("-") else None
     require(name != "", "MODEL is empty", "give a name or a path")
     flags = arguments if name is None else arguments[1:]
@@ -138,7 +138,7 @@ def _find_model(name: str) -> ModelConfig:
 
 
 def _read_fields(path: Path) -> dict[str, Any]:
-    """Read the fields in the file; of a run's config, those of its model."""
+    """Read the fields in the file, or in a run's config those of its model."""
     from trafo.config.yaml_file import read_yaml
 
     values = read_yaml(path)

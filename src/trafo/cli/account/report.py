@@ -23,7 +23,7 @@ from trafo.account import (
 )
 from trafo.errors import require_at_least
 from trafo.models import ModelConfig, model_name
-from trafo.runtime.console import dim, percent, plain_table
+from trafo.runtime.console import dim, format_percent, plain_table
 from trafo.runtime.sizes import format_duration, format_flops, format_rate, format_size, parse_size
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _parts_table(numbers: Numbers) -> Table:
         if block:
             table.add_row(Text(f"{block} x {layers}", "bold"))
         for part in parts:
-            cells = _cells(part, percent(part["forward_flops"], all_flops))
+            cells = _cells(part, format_percent(part["forward_flops"], all_flops))
             if any(cells):
                 table.add_row("  " * bool(block) + part["name"], *cells[: columns - 1])
     total = numbers | {
@@ -110,7 +110,7 @@ def _parts_table(numbers: Numbers) -> Table:
 
 
 def _cells(costs: Numbers, share: str) -> list[str]:
-    """Parameters, FLOPs and memory; nothing where there are none."""
+    """Format parameters, FLOPs and memory, and nothing where there are none."""
     return [
         f"{costs['parameters']:,}" if costs["parameters"] else "",
         format_flops(costs["forward_flops"]) if costs["forward_flops"] else "",
@@ -130,7 +130,7 @@ def _products_table(numbers: Numbers) -> Table:
                 "{m} x {n} x {p}".format(**product),
                 f"{part['layers'] * product['times']:,}",
                 format_flops(flops),
-                percent(flops, numbers["flops"]["forward"]),
+                format_percent(flops, numbers["flops"]["forward"]),
             )
     return table
 

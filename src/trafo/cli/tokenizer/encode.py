@@ -22,7 +22,7 @@ from trafo.cli.arguments import (
 )
 from trafo.cli.pipes import is_interactive, stdin_text, wait_for_stdin, write_text
 from trafo.errors import ConfigError, InputError, StorageError, require_at_least
-from trafo.runtime.console import command, show
+from trafo.runtime.console import format_command, show
 from trafo.runtime.remote import RemotePath, parse_path
 from trafo.runtime.sizes import format_duration, format_size
 
@@ -124,7 +124,7 @@ def _write_token_file(tokenizer: Tokenizer, options: Options, out: str) -> None:
     is_new = _read_change_time(out) != before
     done = f"written to {out} in {format_duration(seconds)}" if is_new else f"{out} was up to date"
     show(f"{done}; back to text with")
-    show(f"  {command('tokenizer', 'decode', options.tokenizer, '--tokens', out)}")
+    show(f"  {format_command('tokenizer', 'decode', options.tokenizer, '--tokens', out)}")
 
 
 def _read_change_time(out: str) -> int:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from trafo.cli.arguments import Errors, OptionalPlace, TextPaths, TokenizerPath
 from trafo.errors import require_at_least
-from trafo.runtime.console import dim, percent, plain_table, results, show, show_json
+from trafo.runtime.console import dim, format_percent, plain_table, results, show, show_json
 from trafo.runtime.sizes import format_size
 
 if TYPE_CHECKING:
@@ -113,8 +113,8 @@ def _describe(report: Report) -> list[RenderableType]:
     scripts = [
         (
             name,
-            percent(counts.num_bytes, total.num_bytes),
-            percent(counts.num_tokens, total.num_tokens),
+            format_percent(counts.num_bytes, total.num_bytes),
+            format_percent(counts.num_tokens, total.num_tokens),
             counts.bytes_per_token,
         )
         for name, counts in report.scripts.items()
@@ -138,7 +138,7 @@ def _list_ratios(counts: TextCounts) -> dict[str, float]:
 def _list_tokens(report: Report) -> Table:
     """Put the most frequent and the longest tokens side by side."""
     frequent = [
-        (_clip_token(token), token.count, percent(token.count, report.total.num_tokens))
+        (_clip_token(token), token.count, format_percent(token.count, report.total.num_tokens))
         for token in report.most_frequent
     ]
     longest = [(_clip_token(token), len(token.content), token.count) for token in report.longest]

@@ -16,7 +16,7 @@ from trafo.cli.arguments import (
     TextPaths,
 )
 from trafo.errors import InputError, StorageError, require_at_least
-from trafo.runtime.console import command, dim, plain_table, show
+from trafo.runtime.console import dim, format_command, plain_table, show
 from trafo.runtime.remote import local_copy_of, send_folder
 from trafo.runtime.sizes import format_duration, format_rate, format_size, parse_size
 
@@ -80,7 +80,7 @@ def run(options: Options) -> None:
         _summarize(training, options.vocab_size, inputs, is_resumed, max_memory),
         "",
         f"saved in {options.out}, try",
-        f"  {command('tokenizer', 'report', options.out, *options.text)}",
+        f"  {format_command('tokenizer', 'report', options.out, *options.text)}",
     )
 
 
