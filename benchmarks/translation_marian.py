@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from timing import Contenders, compare, silence
-from trafo.checkpoint.bundle import load_translator
+from trafo.checkpoint.bundle import load_bundle
 from trafo.data.pairs import read_lines
 from trafo.data.prepare_pairs import TranslationConfig
 from trafo.generate.beam import beam_search_all
@@ -177,8 +177,8 @@ class Bench:
     """Both models and the sentences."""
 
     def __init__(self, run: Path, data: Path) -> None:
-        bundle = load_translator(run)
-        readable = load_translator(run, fast=False).model.eval()
+        bundle = load_bundle(run)
+        readable = load_bundle(run, fast=False).model.eval()
         assert isinstance(readable, EncoderDecoder)
         self.ours, self.end = bundle.model.eval(), bundle.tokenizer.end
         self.theirs = marian(readable, self.end)

@@ -11,7 +11,7 @@ import pytest
 import sacrebleu
 import torch
 
-from trafo.checkpoint.bundle import describe_model, load_translator
+from trafo.checkpoint.bundle import describe_model, load_bundle
 from trafo.checkpoint.snapshot import take
 from trafo.checkpoint.store import CheckpointStore
 from trafo.cli.main import main
@@ -54,7 +54,7 @@ def folder(tmp_path_factory):
 
 
 def expected(folder, sentences, **settings):
-    bundle = load_translator(folder)
+    bundle = load_bundle(folder)
     config = BeamConfig(max_extra=3, max_ratio=1.0, **settings)
     tokenizer = bundle.tokenizer
     results = []
@@ -132,7 +132,7 @@ def test_json_has_scores(trafo, folder, tmp_path):
 @pytest.mark.parametrize("kind", ["cross", "encoder", "decoder"])
 def test_attention_of_every_kind(folder, kind):
     """Rows of probabilities, labelled with tokens."""
-    bundle = load_translator(folder)
+    bundle = load_bundle(folder)
     target = [*b"ein", 256]
     found = translation_attention(bundle.model, bundle.tokenizer, "a dog", target, kind)
     source, translated = [*" a dog", "(end)"], [*"ein", "(end)"]
@@ -164,7 +164,7 @@ def test_the_picture_and_the_tree(trafo, folder, tmp_path):
     assert code == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert f"attention: {picture}" in err
-    bundle = load_translator(folder)
+    bundle = load_bundle(folder)
     steps = []
     config = BeamConfig(beam=2, max_extra=3, max_ratio=1.0)
     beam_search(bundle.model, [*b" a dog", 256], 256, config, steps)
@@ -182,7 +182,7 @@ def test_eval_gives_loss_and_scores(trafo, folder, tmp_path):
     code, text, _ = trafo("eval", "--pairs", file, "--json", *flags)
     facts = json.loads(text)
     assert code == 0
-    model, end = load_translator(folder).model, 256
+    model, end = load_bundle(folder).model, 256
     total = number = 0
     with torch.no_grad():
         for source, target in pairs:
@@ -224,6 +224,9 @@ def test_a_language_model_does_not_translate(tmp_path, capfd):
     model = TransformerLM(257, 8, 8, 1, 1)
     store = CheckpointStore(tmp_path / "checkpoints")
     store.save(1, take(model, []), {}, describe_model(model, model.config))
+    Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"]).save(
+        tmp_path / "tokenizer"
+    )
     assert main(["translate", str(tmp_path), str(Path(__file__))]) == 2
     assert "is a language model, not a translation model; use it" in capfd.readouterr().err
 
@@ -231,8 +234,8 @@ def test_a_language_model_does_not_translate(tmp_path, capfd):
 def test_average(folder):
     store = CheckpointStore(folder / "checkpoints")
     assert store.save_average(2) == [1, 2]
-    bundle = load_translator(folder)
+    bundle = load_bundle(folder)
     assert bundle.source == store.average_path
-    one, two = (load_translator(store.path(step)).model.state_dict() for step in (1, 2))
+    one, two = (load_bundle(store.path(step)).model.state_dict() for step in (1, 2))
     for name, tensor in bundle.model.state_dict().items():
         assert torch.allclose(tensor, (one[name] + two[name]) / 2)

@@ -18,7 +18,7 @@ from trafo.generate.request import Request
 from trafo.serve.app import App
 from trafo.serve.config import ServeConfig
 from trafo.serve.follow import follow, newest_step, take_up
-from trafo.serve.models import Models, load_language_model, load_models
+from trafo.serve.models import Models, load_models
 
 CONFIG = ServeConfig(engine=EngineConfig(kernel="readable"))
 
@@ -39,7 +39,7 @@ def save(run: Path, model, step):
 
 def test_newer_weights_answer_new_requests(run, bundle):
     async def scenario():
-        served = load_language_model("tiny", run, CONFIG)
+        (served,) = load_models([run], CONFIG)
         served.worker.start()
         assert newest_step(served) == served.bundle.step == 7
         running = served.worker.submit([Request([1, 2], GenerationConfig(max_new_tokens=20))])
@@ -60,7 +60,7 @@ def test_newer_weights_answer_new_requests(run, bundle):
 
 def test_a_checkpoint_that_cannot_be_read_changes_nothing(run):
     async def scenario():
-        served = load_language_model("tiny", run, CONFIG)
+        (served,) = load_models([run], CONFIG)
         worker = served.worker
         for file in run.glob("checkpoints/*/model.safetensors"):
             file.write_bytes(b"")

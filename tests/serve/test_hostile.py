@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from tests.serve.contract import check_stream
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from trafo.checkpoint.bundle import TranslatorBundle
+from trafo.checkpoint.bundle import Bundle
 from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.generate.beam import beam_search_steps
 from trafo.generate.beam_config import BeamConfig
@@ -156,7 +156,7 @@ def test_long_lists_in_pieces_are_the_same_json():
 @pytest.fixture
 def translating(bundle, translator):
     tokenizer = PairTokenizer(bundle.tokenizer, bundle.tokenizer)
-    loaded = TranslatorBundle(translator, tokenizer, Path("t"), 3, {})
+    loaded = Bundle(translator, tokenizer, Path("t"), 3, {})
     app = App(Models([TranslationModel("t", Path("t"), loaded)]))
     with TestClient(app, base_url="http://127.0.0.1") as client:
         yield client
@@ -477,7 +477,7 @@ def both(serve, translator, bundle):
     """A language model and a translation model."""
     client = serve()
     tokenizer = PairTokenizer(bundle.tokenizer, bundle.tokenizer)
-    loaded = TranslatorBundle(translator, tokenizer, Path("t"), 3, {})
+    loaded = Bundle(translator, tokenizer, Path("t"), 3, {})
     client.app.service.models._by_name["t"] = TranslationModel("t", Path("t"), loaded)
     return client
 

@@ -9,7 +9,7 @@ pytest.importorskip("starlette")
 
 from starlette.testclient import TestClient
 
-from trafo.checkpoint.bundle import TranslatorBundle
+from trafo.checkpoint.bundle import Bundle
 from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.generate.beam_config import BeamConfig
 from trafo.generate.translate import translate
@@ -20,7 +20,7 @@ from trafo.serve.models import Models, TranslationModel
 def test_translations(bundle, translator):
     model, tokenizer = translator, PairTokenizer(bundle.tokenizer, bundle.tokenizer)
     of_run = {"length_penalty": 0.2, "beam": 4}
-    loaded = TranslatorBundle(model, tokenizer, Path("t"), 3, of_run)
+    loaded = Bundle(model, tokenizer, Path("t"), 3, of_run)
     served = TranslationModel("t", Path("t"), loaded)
     sentences = ["Hi", "", "a b"]
     expected = translate(

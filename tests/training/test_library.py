@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import trafo
-from trafo.checkpoint.bundle import load_translator
+from trafo.checkpoint.bundle import load_bundle
 from trafo.config import with_values
 from trafo.errors import ConfigError, InputError
 from trafo.generate import GenerationConfig, generate
@@ -240,7 +240,7 @@ def test_sentence_pairs_in_and_a_run_out_that_translates(pairs, tmp_path):
         data={"cache": tmp_path / "cache"},
         watch={"tensorboard": False, "sample_every": 0, "bleu_sentences": 0},
     )
-    bundle = load_translator(run.path)
+    bundle = load_bundle(run.path)
     for beam in (2, 1):
         config = BeamConfig(beam=beam, max_extra=2, max_ratio=0.0)
         ((found,),) = translate(bundle.model, bundle.tokenizer, ["one two"], config)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from torch.nn import Module
 
@@ -31,38 +31,38 @@ from trafo.checkpoint.store import CheckpointStore, read_state, read_step, read_
 from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.errors import ConfigError, FormatError, InputError, require_path
 from trafo.fast import accelerate
-from trafo.models import CausalLM, ModelConfig, config_from, model_name
-from trafo.models.translator import Translator
+from trafo.models import CausalLM, ModelConfig, SequenceModel, config_from, model_name
 from trafo.runtime.console import say
 from trafo.tokenizer.tokenizer import Tokenizer
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """What generation and evaluation need."""
+    """A model and what is needed to use it."""
 
-    model: CausalLM
-    tokenizer: Tokenizer
+    model: Any
+    """a `SequenceModel`"""
+    tokenizer: Any
+    """a `Tokenizer`; of a translation model, a `PairTokenizer`"""
     source: Path
     """the folder or file that the weights came from"""
     step: int | None = None
     """training steps, if known"""
-
-
-@dataclass(frozen=True)
-class TranslatorBundle:
-    """What translation needs."""
-
-    model: Translator
-    tokenizer: PairTokenizer
-    source: Path
-    """the folder that the weights came from"""
-    step: int
-    """training steps"""
     decoding: Mapping[str, Any] = field(default_factory=dict)
-    """the beam search settings of the run, as its config has them"""
+    """the beam search settings of a translation model's run, as its config has them"""
+
+    def require_language_model(self) -> Bundle:
+        """Refuse a translation model; returns itself."""
+        return self._require(False, "is a translation model, not a language model", "translate")
+
+    def require_translation_model(self) -> Bundle:
+        """Refuse a language model; returns itself."""
+        return self._require(True, "is a language model, not a translation model", "generate")
+
+    def _require(self, has_source: bool, what: str, verb: str) -> Bundle:
+        if self.model.has_source != has_source:
+            raise InputError(what, where=str(self.source), hint=f"use it with `trafo {verb}`")
+        return self
 
 
 def load_bundle(path: str | PathLike[str], *, best: bool = False, fast: bool = True) -> Bundle:
@@ -75,7 +75,7 @@ def load_bundle(path: str | PathLike[str], *, best: bool = False, fast: bool = T
     path = Path(path)
     kind = kind_of(path)
     if kind in ("run", "checkpoint"):
-        bundle = _from_run(path, best, _language_model)
+        bundle = _from_run(path, best)
     else:
         loaders = {"hugging-face": load_hugging_face, "gguf": load_gguf, "llama2c": load_llama2c}
         # The tokenizer first: if it is missing, the error comes before the weights are read.
@@ -88,20 +88,8 @@ def load_bundle(path: str | PathLike[str], *, best: bool = False, fast: bool = T
 
 def load(path: str | PathLike[str], *, best: bool = False) -> tuple[CausalLM, Tokenizer]:
     """The model at `path` and its tokenizer: `model, tokenizer = trafo.load("runs/latest")`."""
-    bundle = load_bundle(path, best=best)
+    bundle = load_bundle(path, best=best).require_language_model()
     return bundle.model, bundle.tokenizer
-
-
-def load_translator(path: str | Path, *, best: bool = False, fast: bool = True) -> TranslatorBundle:
-    """Load a run of a translation model, or one of its checkpoints; see `load_bundle`."""
-    path = Path(path)
-    if kind_of(path) not in ("run", "checkpoint"):
-        what = "not a run of a translation model"
-        raise InputError(what, where=str(path), hint="give the folder that `trafo train` wrote")
-    bundle = _from_run(path, best, _translation_model)
-    if fast:
-        accelerate(bundle.model)
-    return bundle
 
 
 def load_config(path: str | Path) -> ModelConfig:
@@ -145,43 +133,33 @@ def _class_name(model: Module) -> str:
     return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
-def _from_run(path: Path, best: bool, read: Callable[[Path], T]) -> T:
+def _from_run(path: Path, best: bool) -> Bundle:
     """From a checkpoint, or from the best, the average or the newest one of a run."""
     if kind_of(path) == "checkpoint":
-        return read(path)
+        return _from_checkpoint(path)
     store = CheckpointStore(path / CHECKPOINTS)
     step = store.best_step if best else None
     if step is not None:
-        return read(store.path(step))
+        return _from_checkpoint(store.path(step))
     if best:
         say(f"{store.folder}: no checkpoint is marked as the best, using the newest")
     average, newest = store.average_path, max(store.steps(), default=-1)
     try:
         if average.is_dir() and read_step(average) == newest:  # none came after it
-            found = read(average)
+            found = _from_checkpoint(average)
             say("using the average of the newest checkpoints")
             return found
     except FormatError as error:
         say(f"{error}; using the newest checkpoint instead of their average")
-    return store.newest_read_by(read)
+    return store.newest_read_by(_from_checkpoint)
 
 
-def _language_model(path: Path) -> Bundle:
-    model = _model(path)
-    if not isinstance(model, CausalLM):
-        what = "is a translation model, not a language model"
-        raise InputError(what, where=str(path), hint="use it with `trafo translate`")
-    return Bundle(model, load_tokenizer(path), path, read_step(path))
-
-
-def _translation_model(path: Path) -> TranslatorBundle:
-    model = _model(path)
-    if not isinstance(model, Translator):
-        what = "is a language model, not a translation model"
-        raise InputError(what, where=str(path), hint="use it with `trafo generate`")
-    run = path.parent.parent
-    tokenizer = PairTokenizer.load(run / TOKENIZER)
-    return TranslatorBundle(model, tokenizer, path, read_step(path), _decoding(path))
+def _from_checkpoint(path: Path) -> Bundle:
+    model, step = _model(path), read_step(path)
+    if not model.has_source:
+        return Bundle(model, load_tokenizer(path), path, step)
+    tokenizer = PairTokenizer.load(path.parent.parent / TOKENIZER)
+    return Bundle(model, tokenizer, path, step, _decoding(path))
 
 
 def _decoding(path: Path) -> Mapping[str, Any]:
@@ -196,7 +174,7 @@ def _decoding(path: Path) -> Mapping[str, Any]:
     return decoding
 
 
-def _model(path: Path) -> Module:
+def _model(path: Path) -> SequenceModel:
     weights, about = read_weights(path)
     config = _described(about, path)
     try:

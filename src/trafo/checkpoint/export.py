@@ -39,7 +39,7 @@ def export(
     if isinstance(source, tuple):
         model, tokenizer = source
     else:  # readable layers: what is read back has them too, and is compared
-        bundle = load_bundle(source, fast=False)
+        bundle = load_bundle(source, fast=False).require_language_model()
         model, tokenizer = bundle.model, bundle.tokenizer
     return export_model(model, path, tokenizer=tokenizer, to=to, dtype=dtype)
 

@@ -58,6 +58,7 @@ def run(options: Options) -> None:
     from trafo.fast.threads import torch_threads
 
     bundle = load_bundle(options.run, best=options.best, fast=options.kernel != "readable")
+    bundle.require_language_model()
     has_template = options.template and bundle.tokenizer.spec.chat_template is not None
     threads = torch_threads(options.threads)
     if has_template:

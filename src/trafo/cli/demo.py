@@ -141,7 +141,7 @@ def _show_samples(run: Path, prompts: Sequence[str]) -> None:
     from trafo.checkpoint.bundle import load_bundle
     from trafo.generate import GenerationConfig, generate
 
-    bundle = load_bundle(run)
+    bundle = load_bundle(run).require_language_model()
     config = GenerationConfig(max_new_tokens=80, temperature=0.7, top_p=0.95)
     show("\nThe model writes:")
     found = generate(bundle.model, bundle.tokenizer, prompts, config)

@@ -23,7 +23,7 @@ from trafo.runtime.console import plain_table, show, show_json
 from trafo.runtime.progress import progress
 
 if TYPE_CHECKING:
-    from trafo.checkpoint.bundle import Bundle, TranslatorBundle
+    from trafo.checkpoint.bundle import Bundle
     from trafo.data.pairs import Pair
     from trafo.evaluate.evaluation import Evaluation
     from trafo.tokenizer import TokenFile, Tokenizer
@@ -82,21 +82,22 @@ def run(options: Options) -> None:
 def _text_facts(options: Options) -> dict[str, Any]:
     from trafo.checkpoint.bundle import load_bundle
 
-    bundle = load_bundle(options.run, best=options.best, fast=options.fast)
+    bundle = load_bundle(options.run, best=options.best, fast=options.fast).require_language_model()
     with _open_tokens(bundle.tokenizer, options) as tokens:
         return _facts(_evaluate(bundle, tokens, options))
 
 
 def _translation_facts(options: Options) -> dict[str, Any]:
     """The loss on the references, and the scores of the model's own translations."""
-    from trafo.checkpoint.bundle import load_translator
+    from trafo.checkpoint.bundle import load_bundle
     from trafo.cli.translate import translate_all
     from trafo.data.pairs import read_pairs
     from trafo.evaluate.scores import score_bleu, score_chrf
     from trafo.generate.translate import search_settings
 
     pairs = read_pairs(options.pairs, errors=options.errors)
-    bundle = load_translator(options.run, best=options.best, fast=options.fast)
+    bundle = load_bundle(options.run, best=options.best, fast=options.fast)
+    bundle.require_translation_model()
     sources = [pair.source for pair in pairs]
     search = search_settings(bundle, **options.decoding)
     found = translate_all(bundle, sources, search, options.threads)
@@ -113,7 +114,7 @@ def _translation_facts(options: Options) -> dict[str, Any]:
     }
 
 
-def _evaluate_pairs(bundle: TranslatorBundle, pairs: list[Pair], options: Options) -> Evaluation:
+def _evaluate_pairs(bundle: Bundle, pairs: list[Pair], options: Options) -> Evaluation:
     from trafo.data.pair_batches import EncodedPairs
     from trafo.evaluate.evaluation import count_token_bytes, evaluate_pairs
 

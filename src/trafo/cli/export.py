@@ -53,7 +53,7 @@ def run(options: Options) -> None:
         hint = "--overwrite replaces it, or give another name"
         raise StorageError("already exists", where=str(options.out), hint=hint)
     torch_threads(options.threads)
-    bundle = load_bundle(options.run, best=options.best, fast=False)
+    bundle = load_bundle(options.run, best=options.best, fast=False).require_language_model()
     tokenizer = bundle.tokenizer if options.tokenizer else None
     parity = export_model(
         bundle.model, options.out, tokenizer=tokenizer, to=options.to, dtype=options.dtype

@@ -107,6 +107,7 @@ def run(options: Options) -> None:
     options = _with_run(options)
     prompts = _prompts(options)
     bundle = load_bundle(options.run, best=options.best, fast=options.kernel != "readable")
+    bundle.require_language_model()
     speed = _Speed()
     is_one = len(prompts) == 1 and options.num_samples == 1
     if is_one and options.beam is None and not options.json:

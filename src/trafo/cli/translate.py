@@ -21,7 +21,7 @@ from trafo.runtime.progress import progress
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from trafo.checkpoint.bundle import TranslatorBundle
+    from trafo.checkpoint.bundle import Bundle
     from trafo.generate.beam_config import BeamConfig, Hypothesis
     from trafo.generate.translate import Translation
 
@@ -63,10 +63,10 @@ class Options(DecodingFlags):
 
 def run(options: Options) -> None:
     """Load, translate, write."""
-    from trafo.checkpoint.bundle import load_translator
+    from trafo.checkpoint.bundle import load_bundle
     from trafo.generate.translate import search_settings
 
-    bundle = load_translator(options.run, best=options.best)
+    bundle = load_bundle(options.run, best=options.best).require_translation_model()
     search = search_settings(bundle, **options.decoding)
     if not options.files and sys.stdin.isatty():
         _converse(bundle, search, options)
@@ -87,7 +87,7 @@ def run(options: Options) -> None:
 
 
 def translate_all(
-    bundle: TranslatorBundle, sentences: Sequence[str], config: BeamConfig, threads: int | None
+    bundle: Bundle, sentences: Sequence[str], config: BeamConfig, threads: int | None
 ) -> list[list[Translation]]:
     """Translate, with a progress bar."""
     import torch
@@ -126,7 +126,7 @@ def _sentences(files: Sequence[Path]) -> list[str]:
 
 
 def _translated(
-    bundle: TranslatorBundle, sentences: Sequence[str], search: BeamConfig, options: Options
+    bundle: Bundle, sentences: Sequence[str], search: BeamConfig, options: Options
 ) -> Iterator[str]:
     """The lines to write, some thousand sentences at a time."""
     number = 0
@@ -152,9 +152,7 @@ def _line(number: int, sentence: str, found: Translation, options: Options, n_be
     return f"{number} ||| {found.text} ||| {found.score:.4f}"
 
 
-def _draw(
-    bundle: TranslatorBundle, sentences: Sequence[str], search: BeamConfig, options: Options
-) -> None:
+def _draw(bundle: Bundle, sentences: Sequence[str], search: BeamConfig, options: Options) -> None:
     """The attention of the first sentence that is not empty."""
     from trafo.generate.translate import translate
     from trafo.generate.translation_attention import draw_attention, translation_attention
@@ -170,7 +168,7 @@ def _draw(
     say(f"attention: {options.attention}")
 
 
-def _show_trees(bundle: TranslatorBundle, sentences: Sequence[str], search: BeamConfig) -> None:
+def _show_trees(bundle: Bundle, sentences: Sequence[str], search: BeamConfig) -> None:
     from trafo.generate.beam import beam_search_steps
     from trafo.generate.translate import source_ids
     from trafo.models.base import evaluating
@@ -210,7 +208,7 @@ def _beam_tree(
     return root
 
 
-def _converse(bundle: TranslatorBundle, search: BeamConfig, options: Options) -> None:
+def _converse(bundle: Bundle, search: BeamConfig, options: Options) -> None:
     """Translate what is typed, until an empty line or the end of the input."""
     from trafo.generate.translate import translate
 

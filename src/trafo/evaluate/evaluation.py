@@ -25,9 +25,8 @@ from trafo.data.pair_batches import EncodedPairs, PairBatch
 from trafo.data.pair_tokenizer import LEAD
 from trafo.errors import InputError, require, require_at_least
 from trafo.fast import head_loss
-from trafo.models import CausalLM
+from trafo.models import CausalLM, SequenceModel
 from trafo.models.base import evaluating
-from trafo.models.translator import Translator
 from trafo.optim import cross_entropy
 from trafo.tokenizer.tokenizer import Tokenizer
 
@@ -104,7 +103,7 @@ def evaluate_ids(
 
 
 def evaluate_pairs(
-    model: Translator,
+    model: SequenceModel,
     pairs: EncodedPairs,
     *,
     byte_lengths: NDArray[np.int64] | None = None,
@@ -223,9 +222,9 @@ def _evaluate_batch(
 
 
 @torch.inference_mode()
-def _pair_losses(model: Translator, batch: PairBatch, padding_id: int) -> list[float]:
+def _pair_losses(model: SequenceModel, batch: PairBatch, padding_id: int) -> list[float]:
     """The summed loss of each pair."""
     source, target, expected = (ids.to(model.head_weight.device) for ids in batch)
-    logits = model.decode(target, model.encode(source))  # type: ignore[arg-type]
+    logits = model.decode(target, model.encode(source))
     losses = cross_entropy(logits, expected, ignore_id=padding_id, reduction="none")
     return [float(loss) for loss in losses.sum(-1)]

@@ -13,18 +13,16 @@ from torch.autograd.function import once_differentiable
 
 from trafo.fast.accelerate import is_accelerated
 from trafo.fast.mixed import is_mixed, narrow
-from trafo.models import CausalLM, EncoderDecoder, RecurrentEncoderDecoder
+from trafo.models import SequenceModel
 from trafo.nn.precision import at_least_float32
 from trafo.optim.loss import check_smoothing, counted_targets, cross_entropy
-
-Model = CausalLM | EncoderDecoder | RecurrentEncoderDecoder
 
 # Logits of one chunk: large enough for fast products, small enough to stay near the processor.
 _CHUNK_NUMBERS = 2**22
 
 
 def head_loss(
-    model: Model,
+    model: SequenceModel,
     states: Float[Tensor, "*lead d_model"],
     targets: Int[Tensor, "*lead"],
     *,

@@ -22,8 +22,7 @@ from trafo.generate.engine.build import supports_kernels
 from trafo.generate.packed.decoder import PackedDecoder
 from trafo.generate.packed.pack import pack, pack_decoder
 from trafo.generate.request import check_prompt
-from trafo.models import CausalLM, EncoderDecoder
-from trafo.models.translator import Translator
+from trafo.models import CausalLM, EncoderDecoder, SequenceModel
 from trafo.runtime.threads import map_in_order
 
 BATCH_TOKENS = 1500
@@ -31,7 +30,7 @@ BATCH_TOKENS = 1500
 
 
 def beam_search_all(
-    model: Translator,
+    model: SequenceModel,
     sources: Sequence[Sequence[int]],
     end: int,
     config: BeamConfig,
@@ -85,7 +84,7 @@ def _side_by_side(
 
 
 def beam_search_steps(
-    model: Translator,
+    model: SequenceModel,
     source: Sequence[int],
     end: int,
     config: BeamConfig,
@@ -118,7 +117,7 @@ def beam_search_prompts(
     return BeamSearch(batch, limits, config).run(decoders(model))
 
 
-def decoders(model: Translator | CausalLM) -> Callable[[BeamBatch], BeamDecoder]:
+def decoders(model: SequenceModel) -> Callable[[BeamBatch], BeamDecoder]:
     """Makes the decoder of a batch, a compiled one where possible; weights are packed once."""
     if supports_beams(model):
         weights = pack_decoder(model) if isinstance(model, EncoderDecoder) else pack(model)
@@ -126,7 +125,7 @@ def decoders(model: Translator | CausalLM) -> Callable[[BeamBatch], BeamDecoder]
     return lambda batch: CachedDecoder(model, batch)
 
 
-def supports_beams(model: Translator | CausalLM) -> TypeGuard[EncoderDecoder | CausalLM]:
+def supports_beams(model: SequenceModel) -> TypeGuard[EncoderDecoder | CausalLM]:
     """Whether the compiled decoder supports this model; then batches are searched side by side."""
     return isinstance(model, EncoderDecoder | CausalLM) and supports_kernels(model)
 
@@ -158,14 +157,14 @@ class BeamSearch:
     @classmethod
     def translating(
         cls,
-        model: Translator,
+        model: SequenceModel,
         sources: Sequence[Sequence[int]],
         end: int,
         config: BeamConfig,
         start: int | None = None,
     ) -> BeamSearch:
         """A search for translations, which begin with `start`, or else with the end token."""
-        longest = getattr(model.config, "context_length", None)
+        longest = model.config.context_length
         limits = [config.most_tokens(len(source), longest) for source in sources]
         prompts = [[end if start is None else start]] * len(sources)
         is_end = np.arange(model.head_weight.shape[0]) == end

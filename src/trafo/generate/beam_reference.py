@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from trafo.generate.beam_config import BeamConfig, Hypothesis
-from trafo.models import CausalLM
-from trafo.models.translator import Translator
+from trafo.models import CausalLM, SequenceModel
 
 
 @torch.inference_mode()
 def beam_search(
-    model: Translator,
+    model: SequenceModel,
     source: Sequence[int],
     end: int,
     config: BeamConfig,
@@ -31,10 +30,10 @@ def beam_search(
     `steps` receives the finished and the continuing hypotheses of each step.
     """
     memory = model.encode(torch.tensor([list(source)]))
-    most = config.most_tokens(len(source), getattr(model.config, "context_length", None))
+    most = config.most_tokens(len(source), model.config.context_length)
 
     def next_logprobs(ids: tuple[int, ...]) -> Tensor:
-        logits = model.decode(torch.tensor([[end, *ids]]), memory)[0, -1]  # type: ignore[arg-type]
+        logits = model.decode(torch.tensor([[end, *ids]]), memory)[0, -1]
         logprobs = logits.log_softmax(-1)
         logprobs[model.config.padding_id] = -torch.inf  # never chosen, whatever its probability
         return logprobs

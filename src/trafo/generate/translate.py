@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trafo.checkpoint.bundle import TranslatorBundle
+from trafo.checkpoint.bundle import Bundle
 from trafo.checkpoint.locate import RUN_CONFIG
 from trafo.config import with_values
 from trafo.data.pair_tokenizer import PairTokenizer
@@ -14,8 +14,8 @@ from trafo.data.pairs import PADDING_CHARACTER
 from trafo.errors import InputError, require_lists
 from trafo.generate.beam import beam_search_all
 from trafo.generate.beam_config import BeamConfig
+from trafo.models import SequenceModel
 from trafo.models.base import evaluating
-from trafo.models.translator import Translator
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Translation:
 
 
 def translate(
-    model: Translator,
+    model: SequenceModel,
     tokenizer: PairTokenizer,
     sentences: Sequence[str],
     config: BeamConfig | None = None,
@@ -58,7 +58,7 @@ def translate(
     return results
 
 
-def search_settings(bundle: TranslatorBundle, **given: Any) -> BeamConfig:
+def search_settings(bundle: Bundle, **given: Any) -> BeamConfig:
     """The beam search settings of a run, and over them those that are given and not None."""
     where = str(bundle.source.parent.parent / RUN_CONFIG)
     run = with_values(BeamConfig(), bundle.decoding, where)
@@ -66,11 +66,11 @@ def search_settings(bundle: TranslatorBundle, **given: Any) -> BeamConfig:
 
 
 def source_ids(
-    model: Translator, tokenizer: PairTokenizer, sentences: Sequence[str], places: Sequence[int]
+    model: SequenceModel, tokenizer: PairTokenizer, sentences: Sequence[str], places: Sequence[int]
 ) -> list[list[int]]:
     """The ids of the sentences at `places`; an error names the number of one that is too long."""
     encoded = tokenizer.encode_source([sentences[place] for place in places])
-    longest = getattr(model.config, "context_length", None)
+    longest = model.config.context_length
     for row, length in enumerate(encoded.lengths.tolist()):
         if longest is not None and length > longest:
             raise InputError(

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.errors import InputError
-from trafo.models import EncoderDecoder, record_attention
-from trafo.models.translator import Translator
+from trafo.models import EncoderDecoder, SequenceModel, record_attention
 from trafo.tokenizer.tokenizer import Tokenizer
 
 Kind = Literal["cross", "encoder", "decoder"]
@@ -46,7 +45,7 @@ class TranslationAttention:
 
 @torch.inference_mode()
 def translation_attention(
-    model: Translator,
+    model: SequenceModel,
     tokenizer: PairTokenizer,
     sentence: str,
     target: Sequence[int],

@@ -1,6 +1,7 @@
 """Networks: ids in, logits out. Each takes its own config and knows nothing of text or files."""
 
 from trafo.errors import check_public_types
+from trafo.models.base import SequenceModel
 from trafo.models.causal_lm import CausalLM, TransformerBlock
 from trafo.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from trafo.models.gpt2 import GPT2, GPT2_PRESETS, GPT2Config
@@ -30,6 +31,7 @@ __all__ = [
     "ModelConfig",
     "RecurrentConfig",
     "RecurrentEncoderDecoder",
+    "SequenceModel",
     "TransformerBlock",
     "TransformerLM",
     "TransformerLMConfig",

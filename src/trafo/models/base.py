@@ -1,4 +1,4 @@
-"""What all models share: checks of their configs and ids, and evaluation mode."""
+"""What all models share: their interface, checks of configs and ids, and evaluation mode."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,6 +11,56 @@ from torch.nn import Module
 
 from trafo.errors import InputError, require, require_at_least
 from trafo.nn import Embedding
+
+
+class SequenceModel(Module):
+    """Ids in, logits for the token after each of them out; a translator reads a source first.
+
+    Training, evaluation and generation need no more of a model than this.
+    """
+
+    config: Any
+    """its fields describe the model; all have `context_length`, which is None without a limit"""
+    lm_head: Any
+    """the output head; None: the embedding table is the head too"""
+    has_source: bool = False
+    """whether `encode` must read a source before there are hidden states"""
+
+    def encode(self, source_ids: Any) -> Any:
+        """Encode the source once, for all steps; None in a model without a source."""
+        return None
+
+    def hidden_states(
+        self, ids: Any, memory: Any, *, cache: Any = None, lengths: Any = None
+    ) -> Tensor:
+        """Final hidden states, without the head.
+
+        `memory` is the encoded source. With a `cache` the ids continue its tokens, and `lengths`
+        says how many of each row are real.
+        """
+        raise NotImplementedError
+
+    def decode(self, ids: Any, memory: Any, *, cache: Any = None, lengths: Any = None) -> Tensor:
+        """Logits for the token after each position; see `hidden_states`."""
+        return self.logits(self.hidden_states(ids, memory, cache=cache, lengths=lengths))
+
+    def logits(self, states: Any) -> Tensor:
+        """The output head, applied to any states."""
+        raise NotImplementedError
+
+    @property
+    def head_weight(self) -> Tensor:
+        """Matrix of the output head; the embedding table if tied."""
+        raise NotImplementedError
+
+    def make_cache(self, batch: int, capacity: int | None = None) -> Any:
+        """An empty cache for `batch` rows of `capacity` tokens; None: the context length."""
+        raise NotImplementedError
+
+    def blocks(self) -> dict[str, Module]:
+        """The layers that can be gathered one at a time, by name."""
+        return {}
+
 
 _LARGEST = 2**40
 """size of anything; torch cannot count beyond 2^63"""

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Module, ModuleList
 
 from trafo import nn
-from trafo.models.base import embed, require_fits_context
+from trafo.models.base import SequenceModel, embed, require_fits_context
 
 
 class TransformerBlock(Module):
@@ -47,7 +47,7 @@ class TransformerBlock(Module):
         return nn.residual(x, lambda h: self.dropout(self.ffn(h)), self.ln2, self.norm_placement)
 
 
-class CausalLM(Module):
+class CausalLM(SequenceModel):
     """Runs assembled parts. Without `lm_head` the embedding table is the head (weight tying)."""
 
     def __init__(
@@ -89,6 +89,7 @@ class CausalLM(Module):
     def hidden_states(
         self,
         ids: Int[Tensor, "batch seq"],
+        memory: None = None,
         *,
         cache: nn.KVCache | None = None,
         lengths: Int[Tensor, " batch"] | None = None,
@@ -117,6 +118,10 @@ class CausalLM(Module):
     def head_weight(self) -> Float[Tensor, "vocab d_model"]:
         """Matrix of the output head; the embedding table if tied."""
         return self.token_embeddings.weight if self.lm_head is None else self.lm_head.weight
+
+    def blocks(self) -> dict[str, Module]:
+        """The layers by name."""
+        return {f"layers.{index}": layer for index, layer in enumerate(self.layers)}
 
     def make_cache(self, batch: int, capacity: int | None = None) -> nn.KVCache:
         """An empty KV cache for `batch` rows of `capacity` tokens; None: the context length."""

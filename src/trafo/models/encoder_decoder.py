@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Module, ModuleList
 
 from trafo.errors import require, require_choice
-from trafo.models.base import embed, require_fits_context, require_positive
+from trafo.models.base import SequenceModel, embed, require_fits_context, require_positive
 from trafo.nn import (
     Dropout,
     Embedding,
@@ -232,12 +232,14 @@ class DecoderCache:
             self.source_mask = self.source_mask[rows]
 
 
-class EncoderDecoder(Module):
+class EncoderDecoder(SequenceModel):
     """(source ids, target ids) -> logits for the token after each target position.
 
     Padding (`padding_id`) is on the right. The source's is masked; the target's comes after
     every real token, where the causal mask hides it.
     """
+
+    has_source = True
 
     def __init__(
         self, config: EncoderDecoderConfig, device: Device = None, dtype: Dtype = None
@@ -281,21 +283,6 @@ class EncoderDecoder(Module):
             x = layer(x, mask)
         return Memory(x if self.encoder_norm is None else self.encoder_norm(x), mask)
 
-    def decode(
-        self,
-        target_ids: Int[Tensor, "batch target"],
-        memory: Memory,
-        *,
-        cache: DecoderCache | None = None,
-        lengths: Int[Tensor, " batch"] | None = None,
-    ) -> Float[Tensor, "batch target vocab"]:
-        """Logits for the token after each target position.
-
-        With a `cache` the ids continue its tokens, `lengths` says how many of each row are
-        real, and the memory is read by the first step only.
-        """
-        return self.logits(self.hidden_states(target_ids, memory, cache=cache, lengths=lengths))
-
     def hidden_states(
         self,
         target_ids: Int[Tensor, "batch target"],
@@ -304,7 +291,7 @@ class EncoderDecoder(Module):
         cache: DecoderCache | None = None,
         lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
-        """Final hidden states of the decoder, without the head."""
+        """Final hidden states of the decoder; with a cache, only the first step reads `memory`."""
         source, source_mask = self._source_keys_values(memory, cache)
         step = None if cache is None else cache.target.begin(target_ids.shape[1], lengths)
         positions = None if step is None else step.positions
@@ -325,6 +312,14 @@ class EncoderDecoder(Module):
     def head_weight(self) -> Float[Tensor, "vocab d_model"]:
         """Matrix of the output head; the embedding table if tied."""
         return self.target_embeddings.weight if self.lm_head is None else self.lm_head.weight
+
+    def blocks(self) -> dict[str, Module]:
+        """The encoder's layers by name.
+
+        A decoder layer gives its keys and values of the source before it runs: FSDP must have
+        gathered it by then, so it stays with the rest of the model.
+        """
+        return {f"encoder.{index}": layer for index, layer in enumerate(self.encoder)}
 
     def make_cache(self, batch: int, capacity: int | None = None) -> DecoderCache:
         """An empty cache for `batch` targets of `capacity` tokens; None: the context length."""

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn import Module
 
 from trafo.errors import require
-from trafo.models.base import embed, require_ids, require_positive
+from trafo.models.base import SequenceModel, embed, require_ids, require_positive
 from trafo.nn import AdditiveAttention, Dropout, Embedding, GRUCell, Linear, length_mask, run_gru
 from trafo.nn.dropout import require_dropout
 from trafo.nn.precision import Device, Dtype
@@ -45,6 +44,11 @@ class RecurrentConfig:
             f"padding_id {self.padding_id} is not in both vocabularies",
         )
 
+    @property
+    def context_length(self) -> int | None:
+        """None: a recurrent state has no limit."""
+        return None
+
 
 @dataclass(frozen=True)
 class Annotations:
@@ -74,8 +78,10 @@ class RecurrentCache:
         )
 
 
-class RecurrentEncoderDecoder(Module):
+class RecurrentEncoderDecoder(SequenceModel):
     """(source ids, target ids) -> logits for the token after each target position."""
+
+    has_source = True
 
     def __init__(self, config: RecurrentConfig, device: Device = None, dtype: Dtype = None) -> None:
         super().__init__()
@@ -114,17 +120,6 @@ class RecurrentEncoderDecoder(Module):
             first_state=torch.tanh(self.first_state(after[:, 0])),
         )
 
-    def decode(
-        self,
-        target_ids: Int[Tensor, "batch target"],
-        memory: Annotations,
-        *,
-        cache: RecurrentCache | None = None,
-        lengths: Int[Tensor, " batch"] | None = None,
-    ) -> Float[Tensor, "batch target vocab"]:
-        """Logits after each target position; with a `cache`, continue after its last step."""
-        return self.logits(self.hidden_states(target_ids, memory, cache=cache, lengths=lengths))
-
     def hidden_states(
         self,
         target_ids: Int[Tensor, "batch target"],
@@ -160,7 +155,8 @@ class RecurrentEncoderDecoder(Module):
     @property
     def head_weight(self) -> Float[Tensor, "vocab d_model"]:
         """Matrix of the output head; the embedding table if tied."""
-        return self.lm_head.weight
+        weight: Tensor = self.lm_head.weight
+        return weight
 
     def make_cache(self, batch: int, capacity: int | None = None) -> RecurrentCache:
         """An empty cache: it holds one state, whatever the number of tokens."""

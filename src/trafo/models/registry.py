@@ -6,6 +6,7 @@ from typing import Any
 from torch.nn import Module
 
 from trafo.errors import ConfigError, did_you_mean
+from trafo.models.base import SequenceModel
 from trafo.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from trafo.models.gpt2 import GPT2, GPT2_PRESETS, GPT2Config
 from trafo.models.recurrent import RecurrentConfig, RecurrentEncoderDecoder
@@ -23,7 +24,7 @@ CONFIGS: dict[str, type[ModelConfig]] = {
 
 PRESETS: dict[str, ModelConfig] = {**GPT2_PRESETS}
 
-_MODELS: dict[type, Callable[..., Module]] = {
+_MODELS: dict[type, Callable[..., SequenceModel]] = {
     TransformerLMConfig: TransformerLM.from_config,
     GPT2Config: GPT2,
     EncoderDecoderConfig: EncoderDecoder,
@@ -31,7 +32,7 @@ _MODELS: dict[type, Callable[..., Module]] = {
 }
 
 
-def build_model(config: ModelConfig, device: Device = None, dtype: Dtype = None) -> Module:
+def build_model(config: ModelConfig, device: Device = None, dtype: Dtype = None) -> SequenceModel:
     """The model that this config describes, with fresh weights."""
     return _MODELS[type(config)](config, device=device, dtype=dtype)
 

@@ -6,9 +6,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from trafo.errors import ConfigError
-from trafo.models.causal_lm import CausalLM
-from trafo.models.encoder_decoder import EncoderDecoder
-from trafo.models.recurrent import RecurrentEncoderDecoder
+from trafo.models.base import SequenceModel
 
 Pooling = Literal["first", "mean", "max"]
 
@@ -34,7 +32,7 @@ def pool(
 
 
 def sentence_vectors(
-    model: CausalLM | EncoderDecoder | RecurrentEncoderDecoder,
+    model: SequenceModel,
     ids: Int[Tensor, "batch seq"],
     real: Bool[Tensor, "batch seq"],
     how: Pooling = "mean",
@@ -43,6 +41,5 @@ def sentence_vectors(
 
     In a language model the first position attends only to itself: prefer mean or max there.
     """
-    if isinstance(model, CausalLM):
-        return pool(model.hidden_states(ids), real, how)
-    return pool(model.encode(ids).states, real, how)
+    states = model.encode(ids).states if model.has_source else model.hidden_states(ids, None)
+    return pool(states, real, how)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from trafo.checkpoint.bundle import load_translator
+from trafo.checkpoint.bundle import load_bundle
 from trafo.checkpoint.locate import CHECKPOINTS, find_kind
 from trafo.checkpoint.store import CheckpointStore
 from trafo.errors import TrafoError
 from trafo.runtime.threads import in_short_thread_async
 from trafo.serve.config import ServeConfig
 from trafo.serve.messages import tell
-from trafo.serve.models import LanguageModel, Models, Served, load_language_model
+from trafo.serve.models import LanguageModel, Models, Served, build_language_model
 from trafo.serve.worker import Worker
 
 INTERVAL = 2.0
@@ -57,7 +57,7 @@ async def take_up(served: Served, config: ServeConfig) -> Worker | None:
             old = await _take_up_language(served, config)
         else:
             run = _run(served)
-            served.bundle = await in_short_thread_async(lambda: load_translator(run))
+            served.bundle = await in_short_thread_async(lambda: load_bundle(run))
     except (TrafoError, OSError) as error:  # perhaps half deleted; a later one will come
         tell(f"{served.name}: cannot load the newer checkpoint: {error}")
         return None
@@ -69,7 +69,7 @@ async def take_up(served: Served, config: ServeConfig) -> Worker | None:
 async def _take_up_language(served: LanguageModel, config: ServeConfig) -> Worker | None:
     run, old = _run(served), served.worker
     newer = await in_short_thread_async(
-        lambda: load_language_model(served.name, run, config, old.thread)
+        lambda: build_language_model(served.name, run, load_bundle(run), config, old.thread)
     )
     if newer.bundle.step == served.bundle.step:  # the newer one is damaged
         return None

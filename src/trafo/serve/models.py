@@ -11,18 +11,13 @@ from typing import Any, TypeVar
 
 from trafo.checkpoint.bundle import (
     Bundle,
-    TranslatorBundle,
     load_bundle,
-    load_config,
-    load_translator,
 )
-from trafo.checkpoint.locate import find_kind
 from trafo.errors import InputError
 from trafo.generate.chat_template import ChatTemplate
 from trafo.generate.engine import build_engine
 from trafo.generate.request import vocab_size
-from trafo.models import CausalLM, EncoderDecoderConfig, RecurrentConfig
-from trafo.models.translator import Translator
+from trafo.models import SequenceModel
 from trafo.runtime.threads import in_short_thread
 from trafo.serve.config import ServeConfig
 from trafo.serve.engine_thread import EngineThread
@@ -69,7 +64,7 @@ class TranslationModel:
 
     name: str
     path: Path
-    bundle: TranslatorBundle
+    bundle: Bundle
     created: int = field(default_factory=lambda: int(time.time()))
 
     kind, endpoint = "translation", "/v1/translations"
@@ -93,7 +88,7 @@ def _card(served: Served) -> dict[str, Any]:
     }
 
 
-def _dtype(model: CausalLM | Translator) -> str:
+def _dtype(model: SequenceModel) -> str:
     return str(model.head_weight.dtype).removeprefix("torch.")
 
 
@@ -165,18 +160,17 @@ def _place(path: Path) -> Path:
     return path.resolve() if path.name in ("", "..") else path.parent.resolve() / path.name
 
 
-def load_language_model(
-    name: str, path: Path, config: ServeConfig, thread: EngineThread | None = None
+def build_language_model(
+    name: str, path: Path, bundle: Bundle, config: ServeConfig, thread: EngineThread
 ) -> LanguageModel:
-    """Load a language model and build its engine, which will run on the thread."""
-    bundle = load_bundle(path.resolve())  # the link `latest` may point to another run later
+    """Build the engine of a language model, which will run on the thread."""
     worker = Worker(build_engine(bundle.model, config.engine), config.max_queue, thread)
     dtype = "int8" if config.engine.weights == "int8" else _dtype(bundle.model)
     return LanguageModel(name, path, bundle, worker, ChatTemplate.of(bundle.tokenizer), dtype)
 
 
 def _load(name: str, path: Path, config: ServeConfig, thread: EngineThread) -> Served:
-    own = find_kind(path) in ("run", "checkpoint")
-    if own and isinstance(load_config(path), EncoderDecoderConfig | RecurrentConfig):
-        return TranslationModel(name, path, load_translator(path.resolve()))
-    return load_language_model(name, path, config, thread)
+    bundle = load_bundle(path.resolve())  # the link `latest` may point to another run later
+    if bundle.model.has_source:
+        return TranslationModel(name, path, bundle)
+    return build_language_model(name, path, bundle, config, thread)

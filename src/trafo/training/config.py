@@ -176,7 +176,7 @@ class TrainConfig:
             f"batch_size {self.batch_size} is not a multiple of accumulate {self.accumulate}",
             f"choose a multiple of {self.accumulate}",
         )
-        longest = getattr(self.model_config, "context_length", None)
+        longest = self.model_config.context_length
         require(
             longest is None or self.seq <= longest,
             f"{'translation.max_tokens' if self.translates else 'context_length'} is {self.seq}, "

@@ -16,14 +16,14 @@ import dataclasses
 import math
 import secrets
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 from signal import Signals
-from typing import Any, TypeVar
+from typing import Any
 
-from trafo.checkpoint.bundle import Bundle, TranslatorBundle, load_bundle, load_translator
+from trafo.checkpoint.bundle import Bundle, load_bundle
 from trafo.checkpoint.locate import CHECKPOINTS, MANIFEST, RUN_CONFIG, TOKENIZER
 from trafo.checkpoint.store import CheckpointStore, read_state
 from trafo.config import fields_table, flatten, load, parse_flags, to_yaml, with_values
@@ -46,8 +46,6 @@ from trafo.tokenizer.tokenizer import Tokenizer
 from trafo.training.config import TrainConfig
 from trafo.training.metrics import Record, newest_validation, read_metrics
 from trafo.training.plan import Plan
-
-B = TypeVar("B", bound=Bundle | TranslatorBundle)
 
 RUNS = Path("runs")
 LATEST = "latest"
@@ -171,26 +169,27 @@ class Run:
         step = "" if self.state is None else f", step {self.state.step:,}"
         return f"Run({str(self.path)!r}{step})"
 
-    def _load(self, load: Callable[[Path], B]) -> B:
+    def _load(self) -> Bundle:
         """The newest checkpoint, kept until there is a newer one, whoever has trained it."""
         store = CheckpointStore(self.checkpoint_folder)
         newest = [store.path(step) for step in store.steps()[-1:]]
         files = [path / MANIFEST for path in (*newest, store.average_path)]
         written = [(str(file), file.stat().st_mtime_ns) for file in files if file.is_file()]
         if self._loaded is None or self._loaded[0] != written:
-            self._loaded = written, load(self.path)
-        bundle: B = self._loaded[1]
-        return bundle
+            self._loaded = written, load_bundle(self.path)
+        return self._loaded[1]
 
     @property
     def model(self) -> CausalLM:
         """The model of the newest checkpoint, ready to be used."""
-        return self._load(load_bundle).model
+        model: CausalLM = self._load().require_language_model().model
+        return model
 
     @property
     def tokenizer(self) -> Tokenizer:
         """Its tokenizer."""
-        return self._load(load_bundle).tokenizer
+        tokenizer: Tokenizer = self._load().require_language_model().tokenizer
+        return tokenizer
 
     def generate(self, prompt: str, **settings: Any) -> str:
         """A completion of the prompt; settings are those of `trafo.generate.GenerationConfig`."""
@@ -207,7 +206,7 @@ class Run:
         """Translations of sentences; settings of `BeamConfig` replace the run's `decoding` ones."""
         from trafo.generate.translate import search_settings, translate
 
-        bundle = self._load(load_translator)
+        bundle = self._load().require_translation_model()
         config = search_settings(bundle, **settings)
         found = translate(bundle.model, bundle.tokenizer, sentences, config)
         return [best[0].text for best in found]

@@ -17,7 +17,7 @@ import torch
 import uvicorn
 from playwright.sync_api import expect
 
-from trafo.checkpoint.bundle import Bundle, TranslatorBundle
+from trafo.checkpoint.bundle import Bundle
 from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.generate.chat_template import ChatTemplate
 from trafo.generate.engine import Engine, EngineConfig, build_engine
@@ -71,7 +71,7 @@ def language_bundle(tokenizer: Tokenizer, run_folder: Path) -> Bundle:
 
 
 @pytest.fixture(scope="session")
-def translator_bundle(tokenizer: Tokenizer) -> TranslatorBundle:
+def translator_bundle(tokenizer: Tokenizer) -> Bundle:
     """A random encoder-decoder."""
     torch.manual_seed(0)
     size = tokenizer.vocab_size
@@ -86,12 +86,12 @@ def translator_bundle(tokenizer: Tokenizer) -> TranslatorBundle:
         d_ff=24,
     )
     pair = PairTokenizer(tokenizer, tokenizer)
-    return TranslatorBundle(EncoderDecoder(config).eval(), pair, Path("translator"), 3)
+    return Bundle(EncoderDecoder(config).eval(), pair, Path("translator"), 3)
 
 
 @pytest.fixture(scope="session")
 def models(
-    language_bundle: Bundle, translator_bundle: TranslatorBundle, bundle: Bundle, engine: Engine
+    language_bundle: Bundle, translator_bundle: Bundle, bundle: Bundle, engine: Engine
 ) -> Callable[[], Models]:
     """The models, with a new worker for each server; "bytes" has another vocabulary."""
     tiny = build_engine(language_bundle.model, EngineConfig(threads=1))

@@ -14,7 +14,7 @@ from tests.training.test_exact_resume import _train_until, assert_same_run
 from tests.training.test_independence import assert_close, on_two
 from torch.nn import functional
 
-from trafo.checkpoint.bundle import load_translator
+from trafo.checkpoint.bundle import load_bundle
 from trafo.checkpoint.store import CheckpointStore, read_weights
 from trafo.cli.main import main
 from trafo.config import to_yaml
@@ -154,7 +154,7 @@ def test_bleu_on_the_way_and_the_average_at_the_end(make_pairs_config: MakeConfi
     assert len(bleu) == 2
     store = CheckpointStore(run.checkpoint_folder)
     every = [read_weights(store.path(step))[0] for step in (2, 3, 4)]
-    bundle = load_translator(run.path)
+    bundle = load_bundle(run.path)
     assert (bundle.source, bundle.step) == (store.average_path, 4)
     for name, tensor in bundle.model.named_parameters():
         mean = sum(weights[name] for weights in every) / 3
@@ -163,11 +163,11 @@ def test_bleu_on_the_way_and_the_average_at_the_end(make_pairs_config: MakeConfi
     short = start.train(make_pairs_config("short", steps=1, checkpoint__average=3))
     assert CheckpointStore(short.checkpoint_folder).steps() == [0, 1]
     kept = read_weights(CheckpointStore(short.checkpoint_folder).path(1))[0]
-    average = load_translator(short.path).model.state_dict()
+    average = load_bundle(short.path).model.state_dict()
     assert all(tensor.equal(average[name]) for name, tensor in kept.items())
     longer = dataclasses.replace(config, steps=5, checkpoint=CheckpointConfig(every=1))
     start.resume(run.path, longer)
-    assert load_translator(run.path).source == store.path(5)  # the average is of the past
+    assert load_bundle(run.path).source == store.path(5)  # the average is of the past
 
 
 def test_the_schedule_of_the_paper(make_pairs_config: MakeConfig) -> None:

@@ -117,8 +117,8 @@ def widest_dtype(tensors: Mapping[str, Tensor]) -> torch.dtype:
 
 def skeleton(config: ModelConfig) -> Module:
     """The shapes of all tensors, on the meta device."""
-    context = getattr(config, "context_length", 1)
-    if not isinstance(context, int) or context > _LONGEST_CONTEXT:
+    context = config.context_length
+    if context is not None and (not isinstance(context, int) or context > _LONGEST_CONTEXT):
         raise FormatError(f"a context of {context} tokens", hint=f"at most {_LONGEST_CONTEXT:,}")
     try:
         return build_model(config, device="meta")

@@ -159,7 +159,7 @@ def run(options: ModelOptions | ComplexityOptions) -> None:
     name, config, ask = options
     _check_picture(ask.picture)
     work = Workload(
-        seq=getattr(config, "context_length", 64) if ask.length is None else ask.length,
+        seq=(config.context_length or 64) if ask.length is None else ask.length,
         source_seq=ask.source_length,
         batch_size=ask.batch_size,
         phase=ask.phase,

@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from trafo.generate.translation_attention import translation_attention
-from trafo.models import CausalLM, EncoderDecoder
-from trafo.models.translator import Translator
+from trafo.models import CausalLM, EncoderDecoder, SequenceModel
 from trafo.serve.errors import ApiError, invalid, refusing
 from trafo.serve.formats import Json
 from trafo.serve.inside import layers
@@ -238,11 +237,11 @@ def _translator(http: HttpRequest, body: TranslationLayersBody) -> TranslationMo
     """Find the model of a body, whose target must fit the model."""
     served = service_of(http).models.translation(body.model)
     model = served.bundle.model
-    _check_ids(body.target, model, getattr(model.config, "context_length", 1024), "target")
+    _check_ids(body.target, model, model.config.context_length or 1024, "target")
     return served
 
 
-def _check_ids(ids: Ids, model: CausalLM | Translator, most: int, name: str) -> None:
+def _check_ids(ids: Ids, model: SequenceModel, most: int, name: str) -> None:
     """Refuse no ids, more than `most`, and those outside the vocabulary."""
     if not 0 < len(ids) <= most:
         raise invalid(f"{name} has {len(ids):,} tokens; it must have 1 to {most:,}", name)
@@ -252,10 +251,11 @@ def _check_ids(ids: Ids, model: CausalLM | Translator, most: int, name: str) -> 
 
 
 def _tokenizer(served: Served, side: str) -> Tokenizer:
-    if isinstance(served, LanguageModel):
-        return served.bundle.tokenizer
-    pair = served.bundle.tokenizer
-    return pair.target if side == "target" else pair.source
+    found = served.bundle.tokenizer
+    if served.bundle.model.has_source:
+        found = found.target if side == "target" else found.source
+    tokenizer: Tokenizer = found
+    return tokenizer
 
 
 def _lens(found: layers.Layers) -> Json:

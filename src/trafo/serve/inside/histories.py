@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from trafo.checkpoint.bundle import TranslatorBundle
+from trafo.checkpoint.bundle import Bundle
 from trafo.data.pairs import PADDING_CHARACTER
 from trafo.errors import InputError
 from trafo.generate.beam import beam_search_steps
@@ -50,7 +50,7 @@ def _texts(parts: list[bytes]) -> list[str]:
 
 
 def beam_tree(
-    bundle: TranslatorBundle, sentence: str, beam: int, check: Callable[[], None]
+    bundle: Bundle, sentence: str, beam: int, check: Callable[[], None]
 ) -> dict[str, Any]:
     """Return source ids, translations (best first), and every hypothesis that was kept at a step.
 

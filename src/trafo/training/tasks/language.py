@@ -82,20 +82,17 @@ class LanguageModelling(Task):
         rows = range(part * size, (part + 1) * size)
         return Batch(sampler.batch(step, part, num_parts, device), self.tokens_per_step, rows)
 
-    def objective(self, model: Module) -> NextTokenLoss:
+    def objective(self, model: CausalLM) -> NextTokenLoss:
         """The summed cross-entropy of the next tokens."""
-        assert isinstance(model, CausalLM)
         dtype = getattr(torch, dtype_of(self.config.machine))
         return NextTokenLoss(model, dtype, self.config.label_smoothing)
 
-    def blocks(self, model: Module) -> dict[str, Module]:
+    def blocks(self, model: CausalLM) -> dict[str, Module]:
         """The layers by name."""
-        assert isinstance(model, CausalLM)
-        return {f"layers.{index}": layer for index, layer in enumerate(model.layers)}
+        return model.blocks()
 
-    def validate(self, model: Module, num_tokens: int) -> dict[str, Any]:
+    def validate(self, model: CausalLM, num_tokens: int) -> dict[str, Any]:
         """Loss, perplexity and bits per byte."""
-        assert isinstance(model, CausalLM)
         config, data = self.config, self.data
         found = evaluate_ids(
             model,
@@ -107,9 +104,8 @@ class LanguageModelling(Task):
         )
         return validation_record(found, self.num_held_out)
 
-    def sample(self, model: Module) -> str:
+    def sample(self, model: CausalLM) -> str:
         """A completion of `watch.prompt`."""
-        assert isinstance(model, CausalLM)
         watch, tokenizer = self.config.watch, self.data.tokenizer
         # Nothing where a document can begin with its token; else a line break.
         prompt = watch.prompt or ("" if tokenizer.special_tokens else "\n")

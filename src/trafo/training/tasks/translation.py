@@ -26,8 +26,7 @@ from trafo.evaluate.scores import score_bleu
 from trafo.fast import head_loss
 from trafo.fast.mixed import mixed_precision
 from trafo.generate.translate import translate
-from trafo.models import EncoderDecoder
-from trafo.models.translator import Translator
+from trafo.models import SequenceModel
 from trafo.training.config import TrainConfig
 from trafo.training.distributed import Ranks
 from trafo.training.machine import dtype_of
@@ -40,7 +39,7 @@ class TargetLoss(Module):
     """Summed cross-entropy of every target token; padding does not count."""
 
     def __init__(
-        self, model: Translator, label_smoothing: float = 0.0, dtype: torch.dtype = torch.float32
+        self, model: SequenceModel, label_smoothing: float = 0.0, dtype: torch.dtype = torch.float32
     ) -> None:
         super().__init__()
         self.model = model
@@ -56,7 +55,7 @@ class TargetLoss(Module):
         """The sum in nats."""
         model, smoothing = self.model, self.label_smoothing
         with mixed_precision(source.device, self.dtype):
-            states = model.hidden_states(target, model.encode(source))  # type: ignore[arg-type]
+            states = model.hidden_states(target, model.encode(source))
             # The head is the largest product: leave out the padding.
             real = expected != model.config.padding_id
             states, expected = states[real], expected[real]
@@ -99,24 +98,20 @@ class Translation(Task):
         rows = range(part, part + len(batch[0]) * num_parts, num_parts)
         return Batch(tuple(ids.to(device) for ids in batch), num_targets, rows)
 
-    def objective(self, model: Module) -> TargetLoss:
+    def objective(self, model: SequenceModel) -> TargetLoss:
         """The summed cross-entropy of the target tokens."""
         dtype = getattr(torch, dtype_of(self.config.machine))
-        return TargetLoss(_translator(model), self.config.label_smoothing, dtype)
+        return TargetLoss(model, self.config.label_smoothing, dtype)
 
-    def blocks(self, model: Module) -> dict[str, Module]:
-        """The encoder's layers by name; none of a recurrent model."""
-        if not isinstance(model, EncoderDecoder):
-            return {}
-        # A decoder layer gives its keys and values of the source before it runs: FSDP must have
-        # gathered it by then, so it stays with the rest of the model.
-        return {f"encoder.{index}": layer for index, layer in enumerate(model.encoder)}
+    def blocks(self, model: SequenceModel) -> dict[str, Module]:
+        """The layers by name, those that FSDP can gather."""
+        return model.blocks()
 
-    def validate(self, model: Module, num_tokens: int) -> dict[str, Any]:
+    def validate(self, model: SequenceModel, num_tokens: int) -> dict[str, Any]:
         """Loss, perplexity, bits per byte, and BLEU by greedy search."""
-        translator, data = _translator(model), self.data
+        data = self.data
         evaluation = evaluate_pairs(
-            translator,
+            model,
             data.validation,
             byte_lengths=count_token_bytes(data.tokenizer.target),
             max_tokens=num_tokens,
@@ -130,18 +125,18 @@ class Translation(Task):
         bleu = score_bleu(found, references, lowercase=data.tokenizer.lowercase)
         return numbers | {"bleu": bleu.value}
 
-    def sample(self, model: Module) -> str:
+    def sample(self, model: SequenceModel) -> str:
         """A few validation sentences and their translations."""
         pairs = self.data.validation_pairs[:_SAMPLES]
         found = self._greedy(model, pairs)
         both = zip(pairs, found, strict=True)
         return "\n".join(f"{pair.source}\n-> {translation}" for pair, translation in both)
 
-    def _greedy(self, model: Module, pairs: Sequence[Pair]) -> list[str]:
+    def _greedy(self, model: SequenceModel, pairs: Sequence[Pair]) -> list[str]:
         """Their translations by greedy search."""
         sources = [pair.source for pair in pairs]
         search = replace(self.config.decoding, beam=1, n_best=1)
-        found = translate(_translator(model), self.data.tokenizer, sources, search)
+        found = translate(model, self.data.tokenizer, sources, search)
         return [best[0].text for best in found]
 
     def fingerprint(self) -> dict[str, Any]:
@@ -188,8 +183,3 @@ class Translation(Task):
             f"{self.config.branch}.shared_embeddings is all, translation.joint is false",
             "share embeddings only with a joint vocabulary",
         )
-
-
-def _translator(model: Module) -> Translator:
-    assert isinstance(model, Translator)
-    return model
