@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trafo.errors import InputError
-from trafo.tokenizer import patterns
 from trafo.tokenizer.patterns import (
+    OTHER_SPELLINGS,
     PATTERN_NAMES,
     compile_pattern,
     pattern_name,
@@ -29,7 +29,7 @@ def test_named_patterns_match_every_character(name: str, text: str) -> None:
     assert "".join(split_words(text, name)) == text
 
 
-@pytest.mark.parametrize("spelling", list(patterns._OTHER_SPELLINGS))
+@pytest.mark.parametrize("spelling", list(OTHER_SPELLINGS))
 @given(text=TEXTS)
 def test_other_spellings_cut_alike(spelling: str, text: str) -> None:
     assert regex.findall(spelling, text) == split_words(text, pattern_name(spelling))

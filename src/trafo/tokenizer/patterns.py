@@ -28,7 +28,7 @@ from trafo.errors import InputError, did_you_mean
 from trafo.tokenizer.kernels.unicode_classes import unassigned_ranges
 
 THEN = "(?#then)"
-"""a comment to `regex`; between two expressions that split in turn"""
+"""what stands between two expressions that split in turn, a comment to `regex`"""
 
 _NEVER_ASSIGNED = 0xFFFF  # Unicode guarantees it
 
@@ -71,8 +71,8 @@ _SINCE_UNICODE_10 = re.compile(
     "\U00016d63-\U00016ff1\U0001d127-\U0001d128\U0001d250-\U0001d281\U0001e08f-\U0001e6f5])"
 )
 
-# The same patterns as other files spell them; each splits every text as ours does.
-_OTHER_SPELLINGS = {
+# The same patterns as other files spell them. Each splits every text as ours does.
+OTHER_SPELLINGS = {
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
     r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
@@ -80,12 +80,15 @@ _OTHER_SPELLINGS = {
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+": "gpt4",
 }
+# Of two names for the same expression, the first counts.
+_NAME_OF_REGEX = {expression: name for name, expression in reversed(_REGEX_OF_NAME.items())}
+_NAME_OF_REGEX |= OTHER_SPELLINGS
 
 
 def pattern_regex(name_or_regex: str) -> str:
-    """The regular expression of a named pattern; a regular expression is returned unchanged.
+    """Return the regular expression of a named pattern, or a regular expression unchanged.
 
-    A plain word such as `gpt3` is refused as a misspelt name: as an expression it would match only
+    A plain word such as `gpt3` is refused as a misspelt name. As an expression it would match only
     itself.
     """
     if THEN in name_or_regex:
@@ -99,24 +102,20 @@ def pattern_regex(name_or_regex: str) -> str:
             hint=did_you_mean(name_or_regex, PATTERN_NAMES, names),
         )
     if regex.search(r"[\ud800-\udfff]", name_or_regex):
-        raise InputError(
-            f"the split pattern {name_or_regex!r} has a lone surrogate, not a character"
-        )
+        what = f"the split pattern {name_or_regex!r} has a lone surrogate, not a character"
+        raise InputError(what)
     return name_or_regex
 
 
 def pattern_name(name_or_regex: str) -> str:
-    """The name of a pattern given by its regular expression, if it has one; else unchanged."""
+    """Return the name of a pattern given by its regular expression, if it has one."""
     if THEN in name_or_regex:
         return THEN.join(map(pattern_name, name_or_regex.split(THEN)))
-    for name, expression in _REGEX_OF_NAME.items():
-        if name_or_regex == expression:
-            return name
-    return _OTHER_SPELLINGS.get(name_or_regex, name_or_regex)
+    return _NAME_OF_REGEX.get(name_or_regex, name_or_regex)
 
 
 def normalize_nfc(text: str) -> str:
-    """The text in normalization form NFC of Unicode 9.0, which is what `tokenizers` has.
+    """Bring a text into normalization form NFC of Unicode 9.0, which is what `tokenizers` has.
 
     To a newer version of Python, some characters are marks, or parts of others, that were not
     assigned then. They are left as they are, and what is between them is normalized.
@@ -128,7 +127,7 @@ def normalize_nfc(text: str) -> str:
 
 @lru_cache(maxsize=32)
 def compile_pattern(name_or_regex: str) -> tuple[Any, ...]:
-    """The compiled expression (a `regex.Pattern`), or all of them if they split in turn."""
+    """Compile an expression (to a `regex.Pattern`), or all of them if they split in turn."""
     expression = pattern_regex(name_or_regex)
     try:
         return tuple(map(regex.compile, expression.split(THEN)))
@@ -147,16 +146,16 @@ def split_words(text: str, pattern: str = "gpt2") -> list[str]:
     between two matches becomes a word of its own, so that no text is lost. Words are whole matches,
     whatever groups the expression captures.
     """
-    seen = text if text.isascii() else text.translate(_stand_ins())
-    words = [seen]
+    assigned = text if text.isascii() else text.translate(_UNICODE_16)
+    words = [assigned]
     for expression in compile_pattern(pattern):
-        words = [part for word in words for part in _cut(word, expression)]
-    if seen is text:
+        words = [part for word in words for part in _split(word, expression)]
+    if assigned is text:
         return words
     return [text[start:end] for start, end in pairwise(accumulate(map(len, words), initial=0))]
 
 
-def _cut(text: str, expression: Any) -> Iterator[str]:
+def _split(text: str, expression: Any) -> Iterator[str]:
     covered = 0
     for match in expression.finditer(text):
         start, end = match.span()
@@ -170,19 +169,19 @@ def _cut(text: str, expression: Any) -> Iterator[str]:
         yield text[covered:]
 
 
-class _StandIns(dict[int, int]):
+class _Unicode16(dict[int, int]):
     """For `str.translate`: each character as Unicode 16.0 knows it, filled on demand."""
 
-    def __init__(self) -> None:
-        super().__init__({0x295: 0x255})  # a small letter then, a letter without case since 17.0
-        self._borders = unassigned_ranges().ravel().tolist()
-
     def __missing__(self, code: int) -> int:
-        is_unassigned = bisect_right(self._borders, code) % 2
-        self[code] = stand_in = _NEVER_ASSIGNED if is_unassigned else code
-        return stand_in
+        is_unassigned = bisect_right(_unassigned_borders(), code) % 2
+        self[code] = character = _NEVER_ASSIGNED if is_unassigned else code
+        return character
+
+
+_UNICODE_16 = _Unicode16({0x295: 0x255})  # a small letter then, a letter without case since 17.0
 
 
 @cache
-def _stand_ins() -> _StandIns:
-    return _StandIns()
+def _unassigned_borders() -> list[int]:
+    borders: list[int] = unassigned_ranges().ravel().tolist()
+    return borders

@@ -111,7 +111,7 @@ def test_encode_refuses(trained, text, tmp_path, refused, piped, monkeypatch):
     assert "no such file" in refused("encode", tmp_path / "absent", "--text", "a")
     piped(b"abc" * 30000 + b"\xe7\x8c")
     assert "stdin: not UTF-8: byte 0xe7 at offset 90,000" in refused("encode", trained)
-    monkeypatch.setattr("trafo.cli.tokenizer.encode.is_interactive", lambda: True)
+    monkeypatch.setattr("sys.stdin", None)  # as in a program without a terminal
     assert "no text given" in refused("encode", trained)
     assert list(tmp_path.iterdir()) == []
 

@@ -3,7 +3,7 @@
 import re
 from itertools import pairwise
 
-from trafo.cli.tokenizer.report import format_change, make_tables, mark_tokens
+from trafo.cli.tokenizer.report import format_change, make_report_tables, mark_tokens
 from trafo.runtime.console import format_percent, results, show
 from trafo.tokenizer.report import measure_tokenizer
 
@@ -38,7 +38,11 @@ def test_the_report_fits_into_80_columns(corpus, tokenizer, tmp_path, capsys):
     report = measure_tokenizer(tokenizer, corpus, name="small")
     (tmp_path / f"{'long' * 20}.txt").write_text(corpus.read_text())
     two_files = measure_tokenizer(tokenizer, [corpus, tmp_path], name="small")
-    show(*make_tables(report), *make_tables(two_files), *make_tables(report, two_files))
+    show(
+        *make_report_tables(report),
+        *make_report_tables(two_files),
+        *make_report_tables(report, two_files),
+    )
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
     assert not re.search(r" $", shown, re.MULTILINE)

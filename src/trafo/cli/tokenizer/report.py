@@ -78,10 +78,10 @@ def run(options: Options) -> None:
         text = inputs.first_characters(options.show)
         for tokenizer in tokenizers:
             show(mark_tokens(tokenizer, text, in_colour), "")
-    show(*make_tables(*reports))
+    show(*make_report_tables(*reports))
 
 
-def make_tables(report: Report, other: Report | None = None) -> list[RenderableType]:
+def make_report_tables(report: Report, other: Report | None = None) -> list[RenderableType]:
     """Lay out a report, or two side by side, table by table with empty lines between them."""
     tables = _describe(report) if other is None else _compare(report, other)
     return [line for table in tables for line in (table, "")][:-1]

@@ -9,6 +9,7 @@ add them after encoding. Nor is a text truncated or padded, as in `transformers`
 
 from collections.abc import Collection
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def write_huggingface(
     added = [
         {"id": i, "content": token, **off}
         | {"normalized": token in spec.normalized_tokens, "special": token not in shown}
-        for token, i in _sort_by_id(spec.special_tokens)
+        for token, i in sorted(spec.special_tokens.items(), key=itemgetter(1))
     ]
     content = {
         "version": "1.0",
@@ -181,9 +182,9 @@ def _read_added_tokens(
 
 
 def _is_another_token(content: str, model: dict[str, Any]) -> bool:
-    """Whether a key of the vocabulary, read in the byte alphabet, is a token that text can become.
+    """Tell whether a key of the vocabulary is, in the byte alphabet, a token that text can become.
 
-    `é` is the key of the byte 0xE9: `tokenizers` gives the added token `é` the id of that byte.
+    `é` is the key of the byte 0xE9, so `tokenizers` gives the added token `é` the id of that byte.
     (A token that merges make is missed when the merges are read.)
     """
     try:
@@ -195,7 +196,7 @@ def _is_another_token(content: str, model: dict[str, Any]) -> bool:
 
 
 def _can_overlap(first: Collection[str], second: Collection[str]) -> bool:
-    """Whether in some text a token of one set overlaps one of the other."""
+    """Tell whether in some text a token of one set overlaps one of the other."""
     starts = {token[:k] for token in first for k in range(1, len(token) + 1)}
     ends = {token[-k:] for token in first for k in range(1, len(token) + 1)}
     return any(
@@ -224,13 +225,8 @@ def _make_vocab(spec: TokenizerSpec, where: str) -> dict[str, int]:
     id_of_key = {to_printable(token): i for token, i in spec.ordinary_tokens().items()}
     for special, i in spec.special_tokens.items():
         if id_of_key.setdefault(special, i) != i:
-            raise FormatError(
-                f"the special token {special!r} reads like the ordinary token "
-                f"{id_of_key[special]}; tokenizer.json cannot tell them apart",
-                where=where,
+            what = (
+                f"the special token {special!r} reads like the ordinary token {id_of_key[special]}"
             )
-    return dict(_sort_by_id(id_of_key))
-
-
-def _sort_by_id(id_of_key: dict[str, int]) -> list[tuple[str, int]]:
-    return sorted(id_of_key.items(), key=lambda item: item[1])
+            raise FormatError(f"{what}; tokenizer.json cannot tell them apart", where=where)
+    return dict(sorted(id_of_key.items(), key=itemgetter(1)))

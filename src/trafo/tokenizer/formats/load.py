@@ -36,6 +36,12 @@ from trafo.tokenizer.kernels.unicode_classes import UNICODE_VERSION
 
 TokenizerFormat = Literal["trafo", "gpt2", "huggingface", "tiktoken"]
 
+# In this order: `tokenizer.json` says more than the two files beside it.
+_FILES_OF_FORMAT: dict[TokenizerFormat, tuple[str, ...]] = {
+    "trafo": ("trafo.json",),
+    "huggingface": ("tokenizer.json",),
+    "gpt2": ("vocab.json", "merges.txt"),
+}
 _VERSION = 1
 
 
@@ -110,19 +116,22 @@ def detect_format(path: str | Path) -> TokenizerFormat:
         raise InputError("the path of the tokenizer is empty")
     path = Path(path)
     if path.is_dir():
-        return _detect_folder_format(path)
+        for folder_format, names in _FILES_OF_FORMAT.items():
+            if all((path / name).exists() for name in names):
+                return folder_format
+        hint = "expected trafo.json, tokenizer.json, or vocab.json and merges.txt"
+        raise InputError("holds no tokenizer", where=str(path), hint=hint)
     if not path.is_file():
         what = "not a regular file" if path.exists() else "no such file or folder"
         raise InputError(what, where=str(path), hint="check the spelling")
     if path.suffix == ".json" and path.name not in ("vocab.json", "trafo.json"):
         return "huggingface"
-    if path.suffix == ".tiktoken" or _looks_like_ranks(path):
+    with path.open("rb") as file:
+        fields = file.readline(4096).split()
+    if path.suffix == ".tiktoken" or (len(fields) == 2 and fields[1].isdigit()):
         return "tiktoken"
-    raise InputError(
-        "is not a tokenizer file that trafo knows",
-        where=str(path),
-        hint="give a folder, a tokenizer.json or a .tiktoken file",
-    )
+    hint = "give a folder, a tokenizer.json or a .tiktoken file"
+    raise InputError("is not a tokenizer file that trafo knows", where=str(path), hint=hint)
 
 
 def load_any(
@@ -131,7 +140,7 @@ def load_any(
     """Read a tokenizer in any format.
 
     `pattern` is for formats that do not name theirs. `special_tokens` are added to those that the
-    file names; where it names none, the usual ones are assumed, unless some are given here.
+    file names. Where it names none, the usual ones are assumed, unless some are given here.
     """
     path = local_copy_of(path) if str(path) else path
     file_format = detect_format(path)
@@ -174,44 +183,18 @@ def _read_about(folder: Path) -> dict[str, Any]:
     if about.get("format") != "trafo tokenizer" or not isinstance(version, int):
         raise FormatError("does not describe a tokenizer", where=str(path))
     if version > _VERSION:
-        raise FormatError(
-            f"has version {version}, but this trafo reads only up to {_VERSION}",
-            where=str(path),
-            hint="update trafo",
-        )
+        what = f"has version {version}, but this trafo reads only up to {_VERSION}"
+        raise FormatError(what, where=str(path), hint="update trafo")
     unicode = about.get("unicode", UNICODE_VERSION)
     if unicode != UNICODE_VERSION:
-        raise FormatError(
-            f"splits text by Unicode {unicode}, this trafo by Unicode {UNICODE_VERSION}",
-            where=str(path),
-            hint="use the trafo that made it; newer characters would get other ids",
-        )
+        what = f"splits text by Unicode {unicode}, this trafo by Unicode {UNICODE_VERSION}"
+        hint = "use the trafo that made it; newer characters would get other ids"
+        raise FormatError(what, where=str(path), hint=hint)
     kinds = {"pattern": str, "special_tokens": dict, "whole_words": bool, "content_hash": str}
     for key, kind in {**kinds, "training": dict}.items():
         if not isinstance(about.get(key), kind):
             raise FormatError(f"{key!r} is missing or not of type {kind.__name__}", where=str(path))
     return about
-
-
-def _detect_folder_format(folder: Path) -> TokenizerFormat:
-    present = {file.name for file in folder.iterdir()}
-    if "trafo.json" in present:
-        return "trafo"
-    if "tokenizer.json" in present:  # it says more than the two files beside it
-        return "huggingface"
-    if {"vocab.json", "merges.txt"} <= present:
-        return "gpt2"
-    raise InputError(
-        "holds no tokenizer",
-        where=str(folder),
-        hint="expected trafo.json, tokenizer.json, or vocab.json and merges.txt",
-    )
-
-
-def _looks_like_ranks(path: Path) -> bool:
-    with path.open("rb") as file:
-        fields = file.readline(4096).split()
-    return len(fields) == 2 and fields[1].isdigit()
 
 
 def _save_gpt2_folder(spec: TokenizerSpec, folder: Path) -> Path:

@@ -92,7 +92,7 @@ def write_pre_tokenizer(pattern: str, where: str) -> dict[str, Any]:
 
 
 def make_byte_level(use_regex: bool = True) -> dict[str, Any]:
-    """Return the step that turns words into the byte alphabet; with `use_regex` it splits, too."""
+    """Return the step that turns words into the byte alphabet, and with `use_regex` splits, too."""
     switches = {"add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
     return {"type": "ByteLevel", **switches}
 
