@@ -44,7 +44,7 @@ format: $(VENV)/.dev  ## rewrite the sources in the house style
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
 
-bench: $(VENV)/.dev  ## the speed table of the README, us and the peers in turn
+bench: $(VENV)/.dev  ## the table of docs/benchmarks.md, trafo and its peers alternating
 	@$(BIN)/python benchmarks/run.py
 
 lock: $(VENV)/.dev  ## write requirements.lock anew from what is installed

@@ -1,4 +1,4 @@
-"""All speed claims of the README, one after the other.
+"""All speed claims of docs/benchmarks.md, one after the other.
 
 nanoGPT is a peer of the models and of learning: `--nanogpt PATH` names a checkout of it.
 """

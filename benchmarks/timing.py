@@ -1,4 +1,4 @@
-"""Us and a peer in turn, several rounds, in one process: ratios and their spread.
+"""trafo and a peer alternate in one process, for several rounds: ratios and their spread.
 
 The machine may be noisy, so absolute times prove nothing. Each round runs every contender once,
 and a ratio compares two runs of the same round.
@@ -53,7 +53,7 @@ def compare(
     rounds: int,
     warm_up: bool = True,
 ) -> Result:
-    """Run the contenders in turn."""
+    """Run the contenders one after the other, and again in every round."""
     result = Result(what, amount, unit, {name: [] for name in contenders})
     if warm_up:
         for run in contenders.values():

@@ -1,6 +1,6 @@
 """Writes docs/config.md from the dataclasses: `python docs/make_config.py`.
 
-A test holds the page to what this would write.
+A test checks that the page is what this would write.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from trafo.training.config import TrainConfig
 
 PAGE = Path(__file__).parent / "config.md"
 
-HEAD = """# Settings of a training
+HEAD = """# Settings of `trafo train`
 
-Every setting of `trafo train`, with its default. A setting is a key in a YAML file given with
+Every setting, with its default. A setting is a key in a YAML file given with
 `--config`, and a flag: `model.d_model` is `--model.d-model`. Flags override the file, which
-overrides the defaults. Without a file, `trafo train FILE` chooses sizes to suit the text and the
-machine and says what it chose. A switch that is on is turned off with `no-`:
+overrides the defaults. Without a file, `trafo train TEXT` picks sizes for the text and the machine
+and prints them. A switch that is on is turned off with `no-`:
 `--watch.no-tensorboard`.
 
 This page is generated from the dataclasses by `python docs/make_config.py`.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Options:
     """Run an experiment: every arm, sweep point and seed of a file, such as experiments/*.yaml.
 
-    Killed and started again, it continues: finished runs stay, interrupted ones resume. The report
+    If it is killed, run it again to continue: finished runs stay, interrupted ones resume. The report
     is written into the experiment's folder.
     """
 

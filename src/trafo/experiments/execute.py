@@ -1,7 +1,7 @@
 """Run the trainings of an experiment, several at a time, each in a process with its own threads.
 
-Killed and started again, finished runs stay and interrupted ones resume. A run that fails does not
-stop the others; it is reported at the end, and tried again the next time.
+If it is killed and started again, finished runs stay and interrupted ones resume. A run that fails
+does not stop the others. It is reported at the end, and tried again the next time.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _refuse_other(run: PlannedRun, had: dict[str, Any]) -> None:
     key = _first_difference(had, yaml.safe_load(to_yaml(run.config)))
     if key is not None:
         raise StorageError(
-            f"was begun with another {key}",
+            f"was started with a different {key}",
             where=str(run.folder),
             hint="choose another --out, or delete the folder",
         )
