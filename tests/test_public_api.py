@@ -1,12 +1,9 @@
 """The names that users import, and what importing them costs."""
 
 import inspect
-import re
 import subprocess
 import sys
 import typing
-from importlib import import_module
-from pathlib import Path
 from types import ModuleType, UnionType
 
 import pytest
@@ -15,8 +12,6 @@ import trafo
 import trafo.tokenizer
 from trafo import nn
 from trafo.errors import ConfigError
-
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("name", trafo.tokenizer.__all__)
@@ -99,17 +94,6 @@ def test_the_library_s_face() -> None:
     assert set(trafo.__all__) <= set(dir(trafo))
     with pytest.raises(AttributeError, match="trane"):
         trafo.trane  # noqa: B018
-
-
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-IMPORT = re.compile(r"^from (trafo[\w.]*) import ([\w, ]+)", re.MULTILINE)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_what_the_docs_import_is_there(page: Path) -> None:
-    for module, names in IMPORT.findall(page.read_text()):
-        for name in names.split(","):
-            assert hasattr(import_module(module), name.strip()), f"{module}.{name.strip()}"
 
 
 # What no parameter of such a type takes; a bool is an int, and an int a float, to Python too.

@@ -112,7 +112,9 @@ def test_a_run_with_other_settings_is_not_continued(make: MakeExperiment, tmp_pa
     config.write_text(to_yaml(replace(run.config, machine=replace(run.config.machine, threads=9))))
     refuse_other_runs([run])
     config.write_text(to_yaml(replace(run.config, batch_size=8)))
-    with pytest.raises(TrafoError, match="was started with a different batch_size; choose another --out"):
+    with pytest.raises(
+        TrafoError, match="was started with a different batch_size; choose another --out"
+    ):
         refuse_other_runs([run])
 
 

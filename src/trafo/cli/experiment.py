@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Options:
     """Run an experiment: every arm, sweep point and seed of a file, such as experiments/*.yaml.
 
-    If it is killed, run it again to continue: finished runs stay, interrupted ones resume. The report
-    is written into the experiment's folder.
+    If it is killed, run it again to continue: finished runs stay, interrupted ones resume. The
+    report is written into the experiment's folder.
     """
 
     file: Annotated[Positional[Path], arg(metavar="FILE")]
