@@ -10,10 +10,10 @@ import pytest
 from tests.experiments.conftest import MakeExperiment, base, make
 from tests.training.test_exact_resume import assert_same_run
 
-from trafo.experiments.live import Watch, last_record
+from trafo.experiments.execute import LiveTable, read_last_record
 from trafo.experiments.plan import plan_runs
 from trafo.experiments.start import run_experiment
-from trafo.experiments.worker import make_run
+from trafo.experiments.worker import train_run
 
 __all__ = ["base", "make"]  # fixtures
 
@@ -47,17 +47,19 @@ def test_an_experiment_gives_the_same_results_though_a_node_dies(
     rare = {"watch": base["watch"] | {"evaluate_every": 200}, "checkpoint": {"every": 20}}
     experiment = make(base=base | rare | {"steps": 300})
     (here,) = plan_runs(experiment, tmp_path / "here")
-    make_run(here.config)
+    train_run(here.config)
     occupied = occupy_other_nodes(ray, free=doomed_node.id)
-    update = Watch.update
+    update = LiveTable.update
 
-    def update_and_kill(watch: Watch, active: Any) -> None:
+    def update_and_kill(watch: LiveTable, active: Any) -> None:
         update(watch, active)
-        if not doomed_node.is_dead and any(last_record(run).get("step", 0) > 20 for run in active):
+        if not doomed_node.is_dead and any(
+            read_last_record(run).get("step", 0) > 20 for run in active
+        ):
             doomed_node.kill()
             ray.cancel(occupied, force=True)
 
-    monkeypatch.setattr(Watch, "update", update_and_kill)
+    monkeypatch.setattr(LiveTable, "update", update_and_kill)
     there = run_experiment(experiment, tmp_path / "there", on="ray")
     assert "its node died; it resumes elsewhere" in capsys.readouterr().err
     (run,) = there.runs

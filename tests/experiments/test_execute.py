@@ -18,14 +18,20 @@ from tests.training.test_exact_resume import assert_same_run
 
 from trafo.cli.main import main
 from trafo.errors import TrafoError
-from trafo.experiments.execute import Executor, prepare_data, refuse_other_runs
-from trafo.experiments.halving import make_with_halving, rung, survivors
-from trafo.experiments.live import last_record
+from trafo.experiments.cost import MachineShare, share_cluster, share_machine
+from trafo.experiments.execute import Executor, read_last_record
 from trafo.experiments.plan import PlannedRun, plan_runs
-from trafo.experiments.result import RESULT, Result, read_result
+from trafo.experiments.results import RESULT, RunResult, read_result
 from trafo.experiments.spec import Halving
-from trafo.experiments.start import Share, run_experiment, share_cluster, share_machine
-from trafo.experiments.worker import has_diverged, make_run
+from trafo.experiments.start import (
+    check_unchanged,
+    pick_survivors,
+    prepare_data,
+    run_experiment,
+    step_of_rung,
+    train_with_halving,
+)
+from trafo.experiments.worker import has_diverged, train_run
 from trafo.training import start
 
 
@@ -37,10 +43,10 @@ class Impatient:
         self.problems: list[str] = []
 
     def update(self, active: Sequence[PlannedRun]) -> None:
-        if self.step and any(last_record(run).get("step", 0) >= self.step for run in active):
+        if self.step and any(read_last_record(run).get("step", 0) >= self.step for run in active):
             raise KeyboardInterrupt
 
-    def ended(self, run: PlannedRun, problem: str | None) -> None:
+    def add_ended(self, run: PlannedRun, problem: str | None) -> None:
         self.problems.extend([problem] if problem else [])
 
 
@@ -58,13 +64,13 @@ def test_interrupted_runs_go_on_bit_for_bit_and_others_are_not_disturbed(
     (tmp_path / "bad").write_text("a file, where a folder should be")
     prepare_data([good, wild])
     with pytest.raises(KeyboardInterrupt):
-        Executor(1, 1, Impatient(step=2)).make([good])
+        Executor(1, 1, Impatient(step=2)).train([good])
     assert read_result(good.folder) is None
-    assert 2 <= last_record(good)["step"] < 100
+    assert 2 <= read_last_record(good)["step"] < 100
     # The same folders again: one goes on, one diverges, one fails and does not stop the others.
     display = Impatient()
     executor = Executor(2, 1, display)
-    executor.make([bad, good, wild])
+    executor.train([bad, good, wild])
     assert len(executor.problems) == len(display.problems) == 1
     assert executor.problems[0].startswith("bad: ")
     result = read_result(good.folder)
@@ -84,13 +90,13 @@ def test_interrupted_runs_go_on_bit_for_bit_and_others_are_not_disturbed(
 
 def test_a_paused_run_is_the_run_it_would_have_been(make: MakeExperiment, tmp_path: Path) -> None:
     (run,) = plan_runs(make(), tmp_path)
-    assert make_run(run.config, pause_at=8) is None
-    assert last_record(run)["step"] == 8
+    assert train_run(run.config, pause_at=8) is None
+    assert read_last_record(run)["step"] == 8
     assert read_result(run.folder) is None
-    result = make_run(run.config, pause_at=20)
+    result = train_run(run.config, pause_at=20)
     assert result is not None
     assert result == read_result(run.folder)
-    straight = make_run(replace(run.config, out=tmp_path / "straight"))
+    straight = train_run(replace(run.config, out=tmp_path / "straight"))
     assert straight is not None
     assert_same_run(tmp_path / "straight", run.folder)
     assert result.loss == straight.loss
@@ -110,12 +116,12 @@ def test_a_run_with_other_settings_is_not_continued(make: MakeExperiment, tmp_pa
 
     config = run.folder / "config.yaml"
     config.write_text(to_yaml(replace(run.config, machine=replace(run.config.machine, threads=9))))
-    refuse_other_runs([run])
+    check_unchanged([run])
     config.write_text(to_yaml(replace(run.config, batch_size=8)))
     with pytest.raises(
         TrafoError, match="was started with a different batch_size; choose another --out"
     ):
-        refuse_other_runs([run])
+        check_unchanged([run])
 
 
 def test_data_that_does_not_suit_is_told_before_anything_starts(
@@ -136,12 +142,12 @@ def test_the_machine_is_shared_without_fighting_for_cores(
     runs = plan_runs(make(seeds=3), tmp_path)
     assert (share_machine(runs).jobs, share_machine(runs).threads) == (3, 2)
     assert (share_machine(runs, 1).jobs, share_machine(runs, 1).threads) == (1, 8)
-    assert share_machine(runs, threads=4) == Share(2, 4)
-    assert share_machine(runs, 3, threads=1) == Share(3, 1)
-    assert share_machine(runs, threads=100) == Share(1, 100)
-    monkeypatch.setattr("trafo.experiments.start.available_memory", lambda: 1_000_000_000)
+    assert share_machine(runs, threads=4) == MachineShare(2, 4)
+    assert share_machine(runs, 3, threads=1) == MachineShare(3, 1)
+    assert share_machine(runs, threads=100) == MachineShare(1, 100)
+    monkeypatch.setattr("trafo.experiments.cost.available_memory", lambda: 1_000_000_000)
     assert share_machine(runs).jobs == 2
-    monkeypatch.setattr("trafo.experiments.start.available_memory", lambda: 1_000_000)
+    monkeypatch.setattr("trafo.experiments.cost.available_memory", lambda: 1_000_000)
     with pytest.raises(TrafoError, match=r"a run needs .* of memory, 1.00 MB are free"):
         share_machine(runs)
 
@@ -156,14 +162,14 @@ def test_a_cluster_is_shared_among_the_runs() -> None:
     ):
         share = share_cluster(runs, cpus, jobs)
         assert (share.jobs, share.threads) == (at_a_time, threads)
-    assert share_cluster(runs, 16, threads=8) == Share(2, 8)
-    assert share_cluster(runs, 16, 3, threads=2) == Share(3, 2)
+    assert share_cluster(runs, 16, threads=8) == MachineShare(2, 8)
+    assert share_cluster(runs, 16, 3, threads=2) == MachineShare(3, 2)
 
 
 class Fake(Executor):
     """Makes runs at once: their losses are their learning rates."""
 
-    def make(self, runs: Sequence[PlannedRun], pause_at: dict[str, int] | None = None) -> None:
+    def train(self, runs: Sequence[PlannedRun], pause_at: dict[str, int] | None = None) -> None:
         import json
 
         for run in runs:
@@ -174,16 +180,16 @@ class Fake(Executor):
                 file.write(json.dumps(record) + "\n")
             if step == run.config.steps:
                 loss = record["loss"]
-                Result(status="finished", step=step, tokens=0, loss=loss).save(run.folder)
+                RunResult(status="finished", step=step, tokens=0, loss=loss).save(run.folder)
 
 
 def test_halving_stops_the_worse_half_at_each_rung(make: MakeExperiment, tmp_path: Path) -> None:
     rates = [5.0, 1.0, 3.0, 2.0]
     runs = plan_runs(make(sweep={"optimizer.lr": rates}, seeds=2), tmp_path)
-    make_with_halving(Fake(1, 1, Impatient()), runs, Halving(at=(0.25, 0.5)))
+    train_with_halving(Fake(1, 1, Impatient()), runs, Halving(at=(0.25, 0.5)))
     results = {(run.point["optimizer.lr"], run.seed): read_result(run.folder) for run in runs}
     ends = {key: (r.status, r.step) for key, r in results.items() if r is not None}
-    first, second = rung(runs[0], 0.25), rung(runs[0], 0.5)
+    first, second = step_of_rung(runs[0], 0.25), step_of_rung(runs[0], 0.5)
     for seed in (0, 1):
         assert ends[5.0, seed] == ends[3.0, seed] == ("stopped", first)
         assert ends[2.0, seed] == ("stopped", second)
@@ -194,8 +200,8 @@ def test_the_best_of_the_first_arm_always_goes_on(make: MakeExperiment, tmp_path
     arms = {name: {"optimizer.lr": rate} for name, rate in (("a", 0.3), ("b", 0.2), ("c", 0.1))}
     runs = plan_runs(make(arms=arms), tmp_path)
     losses = {run.name: run.config.optimizer.lr for run in runs}
-    assert survivors(runs, losses, 0.3) == {"a", "c"}
-    assert survivors(runs, losses | {"c_seed0": math.inf}, 0.3) == {"a", "b"}
+    assert pick_survivors(runs, losses, 0.3) == {"a", "c"}
+    assert pick_survivors(runs, losses | {"c_seed0": math.inf}, 0.3) == {"a", "b"}
 
 
 def test_a_damaged_result_says_so(tmp_path: Path) -> None:
@@ -260,10 +266,4 @@ def test_from_python_the_same_in_a_line(base: dict[str, Any], tmp_path: Path) ->
     again = trafo.experiment(asked, base["text"], out=folder)  # nothing is made twice
     assert again.records == found.records
     assert (folder / "results.csv").read_text() == before
-    assert len(trafo_runs(tmp_path)) == 10
-
-
-def trafo_runs(folder: Path) -> list[Path]:
-    from trafo.cli.runs import _runs
-
-    return _runs(folder)
+    assert len(list(tmp_path.rglob("config.yaml"))) == 10

@@ -10,8 +10,8 @@ from tests.experiments.conftest import MakeExperiment
 
 from trafo.account import Workload, account
 from trafo.errors import ConfigError
+from trafo.experiments.cost import predict, total_seconds
 from trafo.experiments.plan import num_parameters, plan_runs
-from trafo.experiments.predict import predict, total_seconds
 from trafo.models import build_model
 from trafo.training.fit_memory import needed_bytes
 

@@ -16,11 +16,15 @@ from scipy import stats
 from tests.experiments.conftest import MakeExperiment
 
 from trafo.experiments.plan import PlannedRun, plan_runs
-from trafo.experiments.report.content import verdicts
-from trafo.experiments.report.write import write_report
-from trafo.experiments.result import Result, read_result
+from trafo.experiments.report import list_verdicts, write_report
+from trafo.experiments.results import (
+    RunResult,
+    edge_of_stability,
+    list_records,
+    read_result,
+    summarize,
+)
 from trafo.experiments.spec import Experiment
-from trafo.experiments.summary import edge_of_stability, records, summarize
 
 RATES = [0.001, 0.01, 0.1, 1.0]
 LOSSES = {"pre": {0.001: 4.0, 0.01: 3.0, 0.1: 3.5}, "post": {0.001: 4.2, 0.01: 3.4, 0.1: None}}
@@ -39,10 +43,10 @@ def fake(run: PlannedRun, loss: float | None) -> None:
     (run.folder / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
     found: dict[str, Any] = {"seconds": 3.0, "tokens_per_second": 100.0, "peak_memory": 5_000_000}
     if loss is None:
-        Result(status="diverged", step=12, tokens=768, **found).save(run.folder)
+        RunResult(status="diverged", step=12, tokens=768, **found).save(run.folder)
     else:
         found |= {"loss": loss, "bits_per_byte": loss / 2, "perplexity": 2.0}
-        Result(status="finished", step=20, tokens=1280, **found).save(run.folder)
+        RunResult(status="finished", step=20, tokens=1280, **found).save(run.folder)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +114,9 @@ def test_the_results_are_a_table_that_pandas_reads(
 ) -> None:
     _, runs, folder = done
     table = pandas.read_csv(folder / "results.csv")
-    pandas.testing.assert_frame_equal(table, pandas.DataFrame(records(runs)), check_dtype=False)
+    pandas.testing.assert_frame_equal(
+        table, pandas.DataFrame(list_records(runs)), check_dtype=False
+    )
     means = table.groupby(["arm", "optimizer.lr"])["loss"].mean()
     assert means["pre", 0.01] == pytest.approx(3.0 + sum(NOISE.values()) / 3)
     with (folder / "summary.csv").open() as file:
@@ -127,7 +133,7 @@ def test_a_best_point_says_what_is_as_good(make: MakeExperiment, tmp_path: Path)
     losses = {0.01: [3.1, 3.0, 3.2], 0.02: [3.0, 3.05, 3.1], 0.1: [4.0, 4.05, 4.1]}
     for run in runs:
         fake(run, losses[run.point["optimizer.lr"]][run.seed])
-    best = next(line for line in verdicts(summarize(experiment, runs)) if "the best" in line)
+    best = next(line for line in list_verdicts(summarize(experiment, runs)) if "the best" in line)
     assert "the best optimizer.lr is 0.02 (than 0.01, not by more than the noise)" in best
 
 
@@ -165,7 +171,7 @@ def test_one_seed_has_no_interval(make: MakeExperiment, tmp_path: Path) -> None:
     runs = plan_runs(experiment, tmp_path)
     for run, loss in zip(runs, [3.0, 3.5, None], strict=True):
         fake(run, loss)
-    said = list(verdicts(summarize(experiment, runs)))
+    said = list(list_verdicts(summarize(experiment, runs)))
     assert said[0] == "There is one seed, so there are no intervals: differences may be noise."
     assert said[2] == "b: +0.5000 against a, from one seed, without an interval."
     assert said[3] == "c: 1 of 1 runs diverged, at step 12."

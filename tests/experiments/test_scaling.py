@@ -13,7 +13,7 @@ from scipy.optimize import least_squares, minimize_scalar
 
 import trafo
 from trafo.errors import InputError
-from trafo.experiments.scaling import Law, Observation, bootstrap, fit, interval
+from trafo.experiments.scaling import Law, Observation, bootstrap, fit, percentile_interval
 
 CHINCHILLA = Law(E=1.69, A=406.4, a=0.34, B=410.7, b=0.28)
 GRID = [(n, d) for n in (1e4, 3e4, 1e5, 3e5) for d in (1e5, 3e5, 1e6, 3e6)]
@@ -30,8 +30,8 @@ def test_a_law_is_found_again(constant: float, a: float, b: float, size: float) 
     law = Law(E=constant, A=size * 1e5**a, a=a, B=size * 5e5**b, b=b)
     found = fit(observed(law))
     for n, d in [*GRID, (6e5, 6e6)]:
-        assert found.loss(n, d) == pytest.approx(law.loss(n, d), rel=2e-3)
-    assert (found.a, found.b) == pytest.approx((a, b), abs=0.02)
+        assert found.loss(n, d) == pytest.approx(law.loss(n, d), rel=1e-5)
+    assert (found.a, found.b) == pytest.approx((a, b), abs=1e-4)
 
 
 def test_with_noise_the_error_is_as_small_as_scipys() -> None:
@@ -45,7 +45,7 @@ def test_with_noise_the_error_is_as_small_as_scipys() -> None:
     theirs = least_squares(residuals, [1.0, 5.0, 0.3, 5.0, 0.3], max_nfev=5000)
     law = fit([tuple(row) for row in rows])
     ours = sum((law.loss(n, d) - loss) ** 2 for n, d, loss in rows)
-    assert ours <= 2 * theirs.cost * 1.01
+    assert ours <= 2 * theirs.cost * 1.0001
 
 
 def test_the_best_size_is_where_the_loss_is_lowest() -> None:
@@ -66,7 +66,7 @@ def test_bootstrap_intervals_hold_the_truth_and_shrink_with_the_noise() -> None:
     widths = []
     for noise in (0.02, 0.002):
         laws = bootstrap(observed(CHINCHILLA, noise, seed=1), resamples=40)
-        low, high = interval([law.loss(1e6, 1e7) for law in laws])
+        low, high = percentile_interval([law.loss(1e6, 1e7) for law in laws])
         truth = CHINCHILLA.loss(1e6, 1e7)
         assert low - 5 * noise < truth < high + 5 * noise
         widths.append(high - low)
@@ -93,8 +93,8 @@ def test_a_law_that_does_not_follow_is_refused(points: list[Any], count: int) ->
 def test_the_fewest_points_that_determine_a_law() -> None:
     points = [(n, d) for n in (1e4, 1e5, 1e6) for d in (1e5, 1e6, 1e7)]
     law = fit([(n, d, CHINCHILLA.loss(n, d)) for n, d in points])
-    assert law.loss(3e5, 3e6) == pytest.approx(CHINCHILLA.loss(3e5, 3e6), rel=2e-3)
-    assert (law.a, law.b) == pytest.approx((CHINCHILLA.a, CHINCHILLA.b), abs=0.03)
+    assert law.loss(3e5, 3e6) == pytest.approx(CHINCHILLA.loss(3e5, 3e6), rel=1e-5)
+    assert (law.a, law.b) == pytest.approx((CHINCHILLA.a, CHINCHILLA.b), abs=1e-4)
 
 
 def test_a_grid_without_a_law_is_refused_before_it_is_trained(

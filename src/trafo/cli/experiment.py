@@ -16,8 +16,8 @@ from trafo.runtime.sizes import format_duration, format_size
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from trafo.experiments.cost import Prediction
     from trafo.experiments.plan import PlannedRun
-    from trafo.experiments.predict import Prediction
     from trafo.experiments.spec import Experiment
 
 
@@ -60,31 +60,27 @@ def run(options: Options) -> None:
 
 
 def _run(experiment: Experiment, folder: Path, options: Options) -> None:
-    from trafo.experiments.report.content import Sentences, verdicts
-    from trafo.experiments.report.write import PAGE
+    from trafo.experiments.report import PAGE, list_verdicts
     from trafo.experiments.start import run_experiment
 
     findings = run_experiment(
         experiment, folder, options.jobs, threads=options.threads, on=options.on
     )
-    for line in verdicts(findings.summary):
+    lines = [line for section in findings.extra for line in section.lines]
+    for line in [*list_verdicts(findings.summary), *lines]:
         show(f"- {line}")
-    for block in findings.extra:
-        if isinstance(block, Sentences):
-            show(*(f"- {line}" for line in block.lines))
     show(f"report    {folder / PAGE}")
     show(f"runs      {format_command('runs', folder)}, tensorboard --logdir {folder}")
 
 
 def _show_plan(experiment: Experiment, folder: Path, options: Options) -> None:
-    from trafo.experiments.execute import refuse_other_runs
+    from trafo.experiments.cost import predict, share_machine, total_seconds
     from trafo.experiments.plan import plan_runs
-    from trafo.experiments.predict import predict, total_seconds
-    from trafo.experiments.result import read_result
-    from trafo.experiments.start import share_machine
+    from trafo.experiments.results import read_result
+    from trafo.experiments.start import check_unchanged
 
     runs = plan_runs(experiment, folder)
-    refuse_other_runs(runs)
+    check_unchanged(runs)
     share = share_machine(runs, options.jobs, options.threads)
     predictions = predict(runs, share.threads)
     show(_table(runs, predictions))

@@ -1,7 +1,7 @@
 """Experiments: one file describes arms, sweeps and seeds; the result is runs and a report.
 
-Read spec (what a file says), plan (its runs), execute and worker (how they run), statistics,
-summary, and report.
+Read spec (what a file says), plan (its runs), start (the order of the work), execute and worker
+(how runs are trained), results (means and differences), and report.
 """
 
 from __future__ import annotations

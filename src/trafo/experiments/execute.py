@@ -1,7 +1,7 @@
-"""Run the trainings of an experiment, several at a time, each in a process with its own threads.
+"""Train the runs of an experiment, several at a time, each in a process with its own threads.
 
-If it is killed and started again, finished runs stay and interrupted ones resume. A run that fails
-does not stop the others. It is reported at the end, and tried again the next time.
+A run that fails does not stop the others. It is reported at the end, and tried again the next time.
+On a terminal a table shows the runs; when piped, there is a line for each.
 """
 
 from __future__ import annotations
@@ -10,180 +10,232 @@ import json
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
-import yaml  # type: ignore[import-untyped]
+from rich.console import Group
+from rich.live import Live
 
-from trafo.config import to_yaml
-from trafo.data.prepare import DataConfig
-from trafo.errors import StorageError
-from trafo.experiments.live import Watch
-from trafo.experiments.plan import PlannedRun
-from trafo.experiments.program import LocalProgram, LostProgramError, Program
-from trafo.experiments.result import read_result
-from trafo.experiments.spec import Problems
-from trafo.runtime.console import say
-from trafo.runtime.process import handle_signals
-from trafo.training.build import make_task
+from trafo.account import training_flops
+from trafo.cluster.connect import connected, num_cpus
+from trafo.cluster.processes import NodeDiedError, RemoteProgram
+from trafo.experiments.plan import PlannedRun, tokens_per_step
+from trafo.experiments.results import read_result
+from trafo.runtime.console import messages, plain_table, say
+from trafo.runtime.json_text import parse_json
+from trafo.runtime.process import LineProgram, handle_signals
+from trafo.runtime.sizes import format_duration, parse_duration
 from trafo.training.config import TrainConfig
-from trafo.training.distributed import ranks
 from trafo.training.run import Run
-from trafo.training.tasks.language import LanguageModelling, check_fit
 
-_LOOK_EVERY = 0.2
-_PAUSE_AFTER_LOSS = 2.0  # seconds, for what is left of a program to notice and save
+Program: TypeAlias = LineProgram | RemoteProgram
+"""`worker.py` in a process of this machine or of a node of a cluster"""
+
+_WORKER = ["-m", "trafo.experiments.worker"]
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_POLL_SECONDS = 0.2
+_SECONDS_AFTER_LOSS = 2.0  # for what is left of a program to notice and save
+_TAIL_BYTES = 4096  # of metrics.jsonl, which hold the last records
+_MAX_ENDED_ROWS = 8
 
 
-class Worker:
-    """Trains one run at a time, in a program here or elsewhere; see `worker.py`."""
+def start_local_program(threads: int) -> Program:
+    """Start a program that trains runs on this machine, limited to its own threads."""
+    return LineProgram(_WORKER, dict.fromkeys(_THREADS, str(threads)))
 
-    def __init__(self, program: Program) -> None:
-        self.run: PlannedRun | None = None
-        self.program = program
 
-    def start(self, run: PlannedRun, pause_at: int | None) -> None:
-        """Begin a run, or resume it."""
-        self.run = run
-        task = {"config": asdict(run.config), "pause_at": pause_at}
-        self.program.send(json.dumps(task, default=str))
+@contextmanager
+def connect_cluster(address: str, must_see: Path) -> Iterator[tuple[int, Callable[[int], Program]]]:
+    """Connect to a cluster; its CPUs, and what starts a program on any node with CPUs to spare.
 
-    def ended(self) -> str | None:
-        """How the run has ended: "" if well, else what went wrong; None while it is in progress."""
-        line = self.program.answer()
-        if line is None:
-            return None
-        if not line:
-            return "its process died"
-        answer = json.loads(line)
-        code, said = answer["code"], answer["said"]
-        if code < 0:
-            return f"killed by {signal.Signals(-code).name}, perhaps out of memory"
-        return str(said) or (f"exit code {code}" if code else "")
+    `must_see` is a file that every node must find, because it is in the folder of the runs.
+    """
+
+    def start_program(threads: int) -> Program:
+        environment = dict.fromkeys(_THREADS, str(threads))
+        return RemoteProgram(_WORKER, threads, environment, must_see)
+
+    with connected(address):
+        yield num_cpus(), start_program
+
+
+class LiveTable:
+    """Shows the runs, and how much of the work of all of them is left."""
+
+    def __init__(self, runs: Sequence[PlannedRun]) -> None:
+        self._runs = {run.name: run for run in runs}
+        self._work = {run.name: _work(run.config) for run in runs}
+        self._live: Live | None = None
+        self._active: Sequence[PlannedRun] = ()
+        self._done = {run.name for run in runs if read_result(run.folder) is not None}
+        self._ended: deque[tuple[str, str]] = deque(maxlen=_MAX_ENDED_ROWS)
+        self._start_time = time.perf_counter()
+        self._work_before = self._work_done()
+
+    @contextmanager
+    def show(self) -> Iterator[None]:
+        """Show it while the block runs."""
+        if self._done:
+            say(f"{len(self._done)} of {len(self._runs)} runs are done already")
+        if not messages().is_terminal:
+            yield
+            return
+        with Live(console=messages(), refresh_per_second=4, transient=True) as self._live:
+            yield
+        self._live = None
+
+    def update(self, active: Sequence[PlannedRun]) -> None:
+        """Redraw with the runs that are being trained."""
+        self._active = active
+        if self._live is not None:
+            self._live.update(self._draw())
+
+    def add_ended(self, run: PlannedRun, problem: str | None) -> None:
+        """Note that a run has ended or paused; when piped, print a line."""
+        if read_result(run.folder) is not None:
+            self._done.add(run.name)
+        outcome = problem or _describe_outcome(run)
+        self._ended.append((run.name, outcome))
+        if self._live is None:
+            say(f"{run.name}: {outcome}; {self._describe_progress()}")
+
+    def _describe_progress(self) -> str:
+        done = f"{len(self._done)} of {len(self._runs)} runs done"
+        work_done = self._work_done()
+        if work_done <= self._work_before:  # nothing to estimate the time from
+            return done
+        rate = (work_done - self._work_before) / (time.perf_counter() - self._start_time)
+        left = max(0.0, (sum(self._work.values()) - work_done) / rate)
+        return f"{done}, {format_duration(left)} left"
+
+    def _work_done(self) -> float:
+        finished = sum(self._work[name] for name in self._done)
+        return finished + sum(self._work[run.name] * _fraction_done(run) for run in self._active)
+
+    def _draw(self) -> Group:
+        table = plain_table("lrrl", ("arm", "seed", "step", "loss"))
+        for name, outcome in self._ended:
+            run = self._runs[name]
+            table.add_row(run.cell, str(run.seed), "", outcome)
+        for run in self._active:
+            last = read_last_record(run)
+            steps = "" if run.config.budget else f"/{run.config.steps:,}"
+            loss = f"{last['loss']:.3f}" if "loss" in last else "starting"
+            table.add_row(run.cell, str(run.seed), f"{last.get('step', 0):,}{steps}", loss)
+        return Group(table, self._describe_progress())
+
+
+def read_last_record(run: PlannedRun) -> dict[str, Any]:
+    """Read the newest training record of a run, empty if there is none."""
+    path = Run(run.folder).metrics_file
+    with suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        for line in reversed(file.read().splitlines()):
+            with suppress(ValueError):
+                record = parse_json(line)
+                if isinstance(record, dict) and record.get("kind") == "train":
+                    return record
+    return {}
+
+
+def _work(config: TrainConfig) -> float:
+    """Estimate the work of a run, relative to the others."""
+    if config.budget is not None:
+        return parse_duration(config.budget)
+    per_token = 1.0
+    if not config.translates:
+        per_token = training_flops(config.language_model, config.seq) / config.seq
+    return config.steps * tokens_per_step(config) * per_token
+
+
+def _fraction_done(run: PlannedRun) -> float:
+    last = read_last_record(run)
+    if run.config.budget is not None:
+        return float(min(1.0, last.get("seconds", 0.0) / parse_duration(run.config.budget)))
+    return float(min(1.0, last.get("step", 0) / run.config.steps))
+
+
+def _describe_outcome(run: PlannedRun) -> str:
+    result = read_result(run.folder)
+    if result is None:
+        return f"paused at step {read_last_record(run).get('step', 0):,}"
+    if result.status == "diverged":
+        return f"diverged at step {result.step:,}"
+    return f"loss {result.loss:.3f} after {result.step:,} steps, {format_duration(result.seconds)}"
 
 
 @dataclass
 class Executor:
-    """Trains the runs, `jobs` at a time with `threads` each."""
+    """Trains runs, `jobs` at a time with `threads` each."""
 
     jobs: int
     threads: int
-    display: Watch
-    start_program: Callable[[int], Program] = LocalProgram
+    display: LiveTable
+    start_program: Callable[[int], Program] = start_local_program
     """from the number of threads to a program that trains runs"""
     problems: list[str] = field(default_factory=list)
 
-    def make(self, runs: Sequence[PlannedRun], pause_at: dict[str, int] | None = None) -> None:
-        """Train those that are not done; with `pause_at`, up to a step."""
+    def train(self, runs: Sequence[PlannedRun], pause_at: dict[str, int] | None = None) -> None:
+        """Train the runs that are not done; with `pause_at`, up to a step."""
         waiting = deque(run for run in runs if read_result(run.folder) is None)
-        workers: list[Worker] = []
+        busy: dict[Program, PlannedRun] = {}
+
+        def start_next(program: Program) -> None:
+            run = busy[program] = waiting.popleft()
+            task = {"config": asdict(run.config), "pause_at": (pause_at or {}).get(run.name)}
+            program.send(json.dumps(task, default=str))
+
         with handle_signals(_interrupt, signal.SIGTERM):
             try:
-                while waiting or workers:
-                    while waiting and len(workers) < self.jobs:
-                        workers.append(Worker(self.start_program(self.threads)))
-                        self._give(workers[-1], waiting, pause_at or {})
-                    self.display.update([worker.run for worker in workers if worker.run])
-                    time.sleep(_LOOK_EVERY)
-                    for worker in [*workers]:
-                        if self._has_ended(worker, waiting) and not (
-                            worker.program.is_alive and self._give(worker, waiting, pause_at or {})
-                        ):
-                            workers.remove(worker)
-                            worker.program.close()
+                while waiting or busy:
+                    while waiting and len(busy) < self.jobs:
+                        start_next(self.start_program(self.threads))
+                    self.display.update(list(busy.values()))
+                    time.sleep(_POLL_SECONDS)
+                    for program, run in list(busy.items()):
+                        if not self._has_ended(program, run, waiting):
+                            continue
+                        if waiting and program.is_alive:
+                            start_next(program)
+                        else:
+                            del busy[program]
+                            program.close()
             finally:
-                for worker in workers:
-                    worker.program.stop()
-                for worker in workers:
-                    worker.program.close()
+                for program in busy:
+                    program.stop()
+                for program in busy:
+                    program.close()
 
-    def _give(self, worker: Worker, waiting: deque[PlannedRun], pause_at: dict[str, int]) -> bool:
-        """Give it the next run; False if there is none."""
-        if not waiting:
-            return False
-        run = waiting.popleft()
-        worker.start(run, pause_at.get(run.name))
-        return True
-
-    def _has_ended(self, worker: Worker, waiting: deque[PlannedRun]) -> bool:
-        run = worker.run
-        assert run is not None
+    def _has_ended(self, program: Program, run: PlannedRun, waiting: deque[PlannedRun]) -> bool:
         try:
-            problem = worker.ended()
-        except LostProgramError as error:
+            line = program.answer()
+        except NodeDiedError as error:
             say(f"{run.name}: {error}; it resumes elsewhere")
-            time.sleep(_PAUSE_AFTER_LOSS)
+            time.sleep(_SECONDS_AFTER_LOSS)
             waiting.append(run)
             return True
-        if problem is None:
+        if line is None:
             return False
-        if problem:
+        if problem := _find_problem(line):
             self.problems.append(f"{run.name}: {problem}")
-        self.display.ended(run, problem or None)
+        self.display.add_ended(run, problem or None)
         return True
+
+
+def _find_problem(line: str) -> str:
+    """Say what went wrong according to a worker's answer, "" if nothing did."""
+    if not line:
+        return "its process died"
+    answer = json.loads(line)
+    code, error = answer["code"], answer["error"]
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}, perhaps out of memory"
+    return str(error) or (f"exit code {code}" if code else "")
 
 
 def _interrupt(number: int, frame: object) -> None:
-    """SIGTERM, too, is a KeyboardInterrupt: the runs are stopped on the way out."""
+    """Raise KeyboardInterrupt for SIGTERM too: the runs are stopped on the way out."""
     raise KeyboardInterrupt
-
-
-def prepare_data(runs: Sequence[PlannedRun]) -> None:
-    """Make tokenizers and token files once, and check that every run suits them."""
-    problems = Problems()
-    tasks: dict[object, object] = {}
-    for run in runs:
-        config = run.config
-        key = _data_of(config)
-        with problems.noted(run.cell), ranks() as mine:
-            if key not in tasks:
-                tasks[key] = make_task(config, mine)
-            task = tasks[key]
-            if isinstance(task, LanguageModelling):
-                check_fit(config, task.data, 1)
-    problems.raise_if_any()
-
-
-def _data_of(config: TrainConfig) -> tuple[object, ...]:
-    """The settings that determine tokenizer and token file."""
-    data: DataConfig = config.data
-    sources = (config.text, config.pairs, config.validation, data)
-    if config.translates:
-        return (*sources, config.translation, config.model_config)
-    return (*sources, config.language_model.vocab_size)
-
-
-def refuse_other_runs(runs: Sequence[PlannedRun]) -> None:
-    """Raise if a folder holds a run with other settings than those it should have now."""
-    problems = Problems()
-    for run in runs:
-        file = Run(run.folder).config_file
-        if file.is_file():
-            with problems.noted(run.name):
-                _refuse_other(run, yaml.safe_load(file.read_text(encoding="utf-8")))
-    problems.raise_if_any()
-
-
-def _refuse_other(run: PlannedRun, had: dict[str, Any]) -> None:
-    key = _first_difference(had, yaml.safe_load(to_yaml(run.config)))
-    if key is not None:
-        raise StorageError(
-            f"was started with a different {key}",
-            where=str(run.folder),
-            hint="choose another --out, or delete the folder",
-        )
-
-
-def _first_difference(had: dict[str, Any], wanted: dict[str, Any], prefix: str = "") -> str | None:
-    """The key of a setting that both have with different values; the machine does not matter."""
-    for name, value in wanted.items():
-        key = prefix + name
-        if name not in had or key in ("machine", "out"):
-            continue
-        if isinstance(value, dict) and isinstance(had[name], dict):
-            if (inner := _first_difference(had[name], value, f"{key}.")) is not None:
-                return inner
-        elif had[name] != value:
-            return key
-    return None

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,14 @@ Point = dict[str, Any]
 
 EVALUATE_TOKENS = 16_384
 """held-out tokens of every validation, the same for all runs, unless the base config says so"""
-_VALIDATIONS = 10
-_TOLERANCE = 0.03  # of the number of parameters; heads make the steps of d_model coarse
-_WIDEST = 1 << 20
+_NUM_VALIDATIONS = 10
+_MATCH_TOLERANCE = 0.03  # of the number of parameters; heads make the steps of d_model coarse
+_MAX_WIDTH = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun:
-    """One training of the experiment."""
+    """One training run of the experiment."""
 
     name: str
     arm: str
@@ -52,58 +53,58 @@ class PlannedRun:
 
 
 def plan_runs(experiment: Experiment, folder: Path) -> list[PlannedRun]:
-    """All runs, seed by seed; all impossible settings in one error, a line for each."""
+    """Plan all runs, seed by seed, with all impossible settings in one error, a line for each."""
     problems = Problems()
     runs: list[PlannedRun] = []
     cells = [(arm, point) for arm in experiment.arms for point in _points(arm)]
     with progress("checking settings", total=len(cells), unit="arms") as bar:
         for arm, point in cells:
             name = cell_name(arm.name, point)
-            with problems.noted(f"{experiment.name}: {name}"):
-                config = _resolved(experiment, arm, point)
+            with problems.collect(f"{experiment.name}: {name}"):
+                config = _resolve_config(experiment, arm, point)
                 for seed in experiment.seeds:
-                    out = folder / f"{name}_seed{seed}"
-                    runs.append(
-                        PlannedRun(
-                            name=out.name,
-                            arm=arm.name,
-                            point=point,
-                            seed=seed,
-                            config=dataclasses.replace(config, seed=seed, out=out.absolute()),
-                        )
+                    out = (folder / f"{name}_seed{seed}").absolute()
+                    mine = dataclasses.replace(config, seed=seed, out=out)
+                    run = PlannedRun(
+                        name=out.name, arm=arm.name, point=point, seed=seed, config=mine
                     )
+                    runs.append(run)
             bar.advance()
-    problems.lines.extend(_duplicates(runs, experiment.name))
+    problems.lines.extend(_find_duplicates(runs, experiment.name))
     problems.raise_if_any()
     return sorted(runs, key=lambda run: experiment.seeds.index(run.seed))
 
 
 def cell_name(arm: str, point: Point) -> str:
-    """`adamw_lr0.003`; the whole key where two keys end in the same word."""
+    """Name a cell such as `adamw_lr0.003`, with the whole key where two keys end alike."""
     ends = [key.rpartition(".")[2] for key in point]
-    parts = [arm]
-    for key, end in zip(point, ends, strict=True):
-        parts.append(f"{end if ends.count(end) == 1 else key}{_short(point[key])}")
-    return "_".join(parts)
+    names = [end if ends.count(end) == 1 else key for key, end in zip(point, ends, strict=True)]
+    values = map(_format_value, point.values())
+    return "_".join([arm, *map("".join, zip(names, values, strict=True))])
 
 
 def tokens_per_step(config: TrainConfig) -> int:
-    """Target tokens of an update."""
+    """Count the target tokens of an update."""
     if config.translates:
         return config.translation.batch_tokens
     return config.batch_size * config.seq
 
 
 def flops_per_step(config: TrainConfig) -> int:
-    """Of the matrix products, by our own accounting."""
+    """Count the FLOPs of an update, those of the matrix products, by our own accounting."""
     what = f"FLOPs can be held equal for language models, not for {config.architecture}"
     require(not config.translates, what, "hold steps or tokens equal")
     return training_flops(config.language_model, config.seq, config.batch_size)
 
 
 def num_parameters(config: TrainConfig) -> int:
-    """Number of parameters of the model."""
-    return account(config.model_config, Workload(seq=config.seq)).parameters
+    """Count the parameters of the model."""
+    return _count_parameters(config.model_config, config.seq)
+
+
+@lru_cache(maxsize=256)
+def _count_parameters(model: Any, seq: int) -> int:
+    return account(model, Workload(seq=seq)).parameters
 
 
 def _points(arm: Arm) -> Iterator[Point]:
@@ -112,37 +113,40 @@ def _points(arm: Arm) -> Iterator[Point]:
         yield dict(zip(keys, values, strict=True))
 
 
-def _resolved(experiment: Experiment, arm: Arm, point: Point) -> TrainConfig:
-    """The config of an arm at a point, without seed and folder."""
-    config = _changed(experiment, arm, point)
+def _resolve_config(experiment: Experiment, arm: Arm, point: Point) -> TrainConfig:
+    """Resolve the config of an arm at a point, without seed and folder."""
+    config = _apply_changes(experiment, arm, point)
     if arm.match is not None:
-        first = _changed(experiment, experiment.arms[0], point)
-        config = matched(config, arm.width, num_parameters(first))
-    config = _with_equal_amount(experiment, config)
+        first = _apply_changes(experiment, experiment.arms[0], point)
+        config = match_parameters(config, arm.width, num_parameters(first))
+    config = _equalize_steps(experiment, config)
     watch = config.watch
     watch = dataclasses.replace(
         watch,
         evaluate_tokens=watch.evaluate_tokens or EVALUATE_TOKENS,
-        evaluate_every=watch.evaluate_every or max(1, config.steps // _VALIDATIONS),
+        evaluate_every=watch.evaluate_every or max(1, config.steps // _NUM_VALIDATIONS),
         sample_every=0 if watch.sample_every is None else watch.sample_every,
     )
     return make_portable(dataclasses.replace(config, watch=watch))
 
 
-def _changed(experiment: Experiment, arm: Arm, point: Point) -> TrainConfig:
+def _apply_changes(experiment: Experiment, arm: Arm, point: Point) -> TrainConfig:
     values = merged(arm.settings, nested(point))
-    decided = {"seed": "seeds", "out": "--out"}
+    decided_by = {"seed": "seeds", "out": "--out"}
     if experiment.equal != "steps":
-        decided |= {"steps": f"equal: {experiment.equal}", "budget": f"equal: {experiment.equal}"}
-    for key, by in decided.items():
+        decided_by |= {
+            "steps": f"equal: {experiment.equal}",
+            "budget": f"equal: {experiment.equal}",
+        }
+    for key, by in decided_by.items():
         require(key not in values, f"sets {key}, which {by} decides", "leave it out")
     if not values:
         return experiment.base
     return with_values(experiment.base, values, f"{experiment.name}: {cell_name(arm.name, point)}")
 
 
-def _with_equal_amount(experiment: Experiment, config: TrainConfig) -> TrainConfig:
-    """As many steps as it takes for the amount of the base config."""
+def _equalize_steps(experiment: Experiment, config: TrainConfig) -> TrainConfig:
+    """Give it as many steps as it takes for the amount of the base config."""
     base = experiment.base
     if experiment.equal == "tokens":
         share = tokens_per_step(base) / tokens_per_step(config)
@@ -153,14 +157,14 @@ def _with_equal_amount(experiment: Experiment, config: TrainConfig) -> TrainConf
     return dataclasses.replace(config, steps=max(1, round(base.steps * share)))
 
 
-def matched(
+def match_parameters(
     config: TrainConfig,
     key: str,
     target: int,
     count: Callable[[TrainConfig], int] = num_parameters,
-    tolerance: float = _TOLERANCE,
+    tolerance: float = _MATCH_TOLERANCE,
 ) -> TrainConfig:
-    """The config with the width that brings the number of parameters nearest to `target`."""
+    """Choose the width that brings the number of parameters nearest to `target`."""
     branch, _, name = key.rpartition(".")
     fields = getattr(config.model_config, "__dataclass_fields__", {})
     is_width = branch == config.branch and name in ("d_ff", "d_model") and name in fields
@@ -176,7 +180,7 @@ def matched(
         return dataclasses.replace(config, **parts)
 
     low, high = 1, 2
-    while count(at(high)) < target and high * unit < _WIDEST:
+    while count(at(high)) < target and high * unit < _MAX_WIDTH:
         high *= 2
     while high - low > 1:
         middle = (low + high) // 2
@@ -188,20 +192,20 @@ def matched(
     return best
 
 
-def _duplicates(runs: list[PlannedRun], name: str) -> Iterator[str]:
-    seen: dict[TrainConfig, str] = {}
+def _find_duplicates(runs: list[PlannedRun], name: str) -> Iterator[str]:
+    cells: dict[TrainConfig, str] = {}
     names: set[str] = set()
     for run in runs:
         config = dataclasses.replace(run.config, out=None)
-        if config in seen:
-            yield f"{name}: {seen[config]} and {run.cell} are the same run; leave one of them out"
+        if config in cells:
+            yield f"{name}: {cells[config]} and {run.cell} are the same run; leave one of them out"
         elif run.name in names:
             yield f"{name}: two runs would be called {run.name}; give values that differ more"
-        seen.setdefault(config, run.cell)
+        cells.setdefault(config, run.cell)
         names.add(run.name)
 
 
-def _short(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, float) and math.isfinite(value):
         return f"{value:.4g}"
     return str(value).replace("/", "-").replace(" ", "")

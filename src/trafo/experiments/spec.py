@@ -14,13 +14,14 @@ halving: {at: [0.25, 0.5], keep: 0.5}         # stop the worse ones early
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from trafo.config import with_values
 from trafo.config.load import nested
@@ -33,7 +34,6 @@ Sweep = dict[str, tuple[Any, ...]]
 
 EQUAL = ("steps", "tokens", "flops", "wall-clock")
 _KEYS = ("question", "config", "base", "arms", "sweep", "seeds", "equal", "halving", "scaling")
-_ARM_KEYS = ("match", "width", "sweep")
 _RANGE = ("from", "to", "points")
 _NAME = re.compile(r"[\w.+-]+")
 
@@ -105,152 +105,127 @@ class Problems:
         self.lines: list[str] = []
 
     @contextmanager
-    def noted(self, where: str) -> Iterator[None]:
-        """Inside, an error ends the block and is noted."""
+    def collect(self, where: str) -> Iterator[None]:
+        """Collect an error of the block, which it ends."""
         try:
             yield
         except TrafoError as error:
             self.lines.append(str(error) if error.where else f"{where}: {error}")
 
     def raise_if_any(self) -> None:
-        """One error with all lines."""
+        """Raise one error with all lines."""
         if self.lines:
             raise ConfigError("\n".join(dict.fromkeys(self.lines)))
 
 
 def read_experiment(path: str | Path, text: tuple[str, ...] = ()) -> Experiment:
-    """The experiment of a file; `text` replaces what it says to train on."""
+    """Read the experiment of a file; `text` replaces what it says to train on."""
     path = Path(path)
     return make_experiment(read_yaml(path), path.stem, text, where=str(path), folder=path.parent)
 
 
 def make_experiment(
-    asked: Mapping[str, Any],
+    spec: Mapping[str, Any],
     name: str,
     text: tuple[str, ...] = (),
     *,
     where: str = "experiment",
     folder: Path = Path(),
 ) -> Experiment:
-    """The experiment that a mapping describes; all its problems in one error."""
+    """Make the experiment that a mapping describes, with all its problems in one error."""
     problems = Problems()
-    problems.lines.extend(_unknown_keys(asked, where))
-    base, equal = TrainConfig(), "steps"
-    arms: tuple[Arm, ...] = ()
-    seeds: tuple[int, ...] = ()
-    halving = scaling = None
-    with problems.noted(where):
-        base = _base(asked, text, where, folder)
-    with problems.noted(where):
-        arms = tuple(_arms(asked, where, problems))
-    with problems.noted(where):
-        seeds = _seeds(asked.get("seeds", 1))
-    with problems.noted(where):
-        equal = _equal(str(asked.get("equal", "steps")), base)
-    with problems.noted(where):
-        halving = _halving(asked.get("halving"), equal)
-    with problems.noted(where):
-        scaling = _part(Scaling, asked.get("scaling"), "scaling")
-    problems.raise_if_any()
-    return Experiment(
-        name=name,
-        question=str(asked.get("question", "")),
-        base=base,
-        arms=arms,
-        seeds=seeds,
-        equal=equal,
-        halving=halving,
-        scaling=scaling,
-    )
-
-
-def _unknown_keys(asked: Mapping[str, Any], where: str) -> Iterator[str]:
-    for key in asked:
-        if key not in _KEYS:
+    for key in spec:
+        with problems.collect(where):
             hint = did_you_mean(str(key), _KEYS, f"known here: {', '.join(_KEYS)}")
-            yield f"{where}: unknown key {key}; {hint}"
+            require(key in _KEYS, f"unknown key {key}", hint)
+    base, equal = TrainConfig(), str(spec.get("equal", "steps"))
+    parts: Tree = {}
+    with problems.collect(where):
+        base = _read_base(spec, text, where, folder)
+    with problems.collect(where):
+        parts["arms"] = tuple(_read_arms(spec, where, problems))
+    with problems.collect(where):
+        parts["seeds"] = _read_seeds(spec.get("seeds", 1))
+    with problems.collect(where):
+        _check_equal(equal, base)
+    with problems.collect(where):
+        parts["halving"] = _read_part(Halving, spec.get("halving"), "halving")
+        can_halve = parts["halving"] is None or equal != "wall-clock"
+        hint = "hold steps, tokens or flops equal instead of wall-clock"
+        require(can_halve, "halving needs a number of steps", hint)
+    with problems.collect(where):
+        parts["scaling"] = _read_part(Scaling, spec.get("scaling"), "scaling")
+    problems.raise_if_any()
+    question = str(spec.get("question", ""))
+    return Experiment(name=name, question=question, base=base, equal=equal, **parts)
 
 
-def _base(asked: Mapping[str, Any], text: tuple[str, ...], where: str, folder: Path) -> TrainConfig:
+def _read_base(
+    spec: Mapping[str, Any], text: tuple[str, ...], where: str, folder: Path
+) -> TrainConfig:
     config = TrainConfig()
-    if "config" in asked:
-        recipe = folder / str(asked["config"])
+    if "config" in spec:
+        recipe = folder / str(spec["config"])
         config = with_values(config, read_yaml(recipe), str(recipe))
-    values = nested(_mapping(asked.get("base"), "base"))
+    values = nested(_read_mapping(spec.get("base"), "base"))
     if text:
         values |= {"text": list(text), "pairs": []}
     return with_values(config, values, f"{where}: base") if values else config
 
 
-def _arms(asked: Mapping[str, Any], where: str, problems: Problems) -> Iterator[Arm]:
-    common = _sweep(asked.get("sweep"), "sweep")
-    arms = _mapping(asked.get("arms"), "arms") or {"base": {}}
-    for name, settings in arms.items():
-        with problems.noted(f"{where}: arms.{name}"):
-            require(
-                bool(_NAME.fullmatch(str(name))),
-                f"{name!r} cannot be the name of an arm",
-                "use letters, digits, and . _ + -",
-            )
-            yield _arm(str(name), _mapping(settings, f"arms.{name}"), common)
+def _read_arms(spec: Mapping[str, Any], where: str, problems: Problems) -> Iterator[Arm]:
+    common = _read_sweep(spec.get("sweep"), "sweep")
+    arms = _read_mapping(spec.get("arms"), "arms") or {"base": {}}
+    for name, changes in arms.items():
+        with problems.collect(f"{where}: arms.{name}"):
+            what = f"{name!r} cannot be the name of an arm"
+            require(bool(_NAME.fullmatch(name)), what, "use letters, digits, and . _ + -")
+            settings = _read_mapping(changes, f"arms.{name}")
+            match = settings.pop("match", None)
+            hint = "only parameters can be matched"
+            require(match in (None, "parameters"), f"match is {match!r}", hint)
+            width = str(settings.pop("width", Arm.width))
+            sweep = common | _read_sweep(settings.pop("sweep", None), f"arms.{name}.sweep")
+            yield Arm(name=name, settings=nested(settings), sweep=sweep, match=match, width=width)
 
 
-def _arm(name: str, given: Tree, common: Sweep) -> Arm:
-    match = given.get("match")
-    hint = "only parameters can be matched"
-    require(match in (None, "parameters"), f"match is {match!r}", hint)
-    width = str(given.get("width", Arm.width))
-    return Arm(
-        name=name,
-        settings=nested({key: value for key, value in given.items() if key not in _ARM_KEYS}),
-        sweep=common | _sweep(given.get("sweep"), f"arms.{name}.sweep"),
-        match=match,
-        width=width,
-    )
+def _read_sweep(value: object, where: str) -> Sweep:
+    sweep = _read_mapping(value, where)
+    return {key: _read_values(values, f"{where}.{key}") for key, values in sweep.items()}
 
 
-def _sweep(given: object, where: str) -> Sweep:
-    return {key: _values(value, f"{where}.{key}") for key, value in _mapping(given, where).items()}
-
-
-def _values(given: object, where: str) -> tuple[Any, ...]:
-    """A list as it is; from, to and points: as many values, evenly spaced in their logarithm."""
-    if isinstance(given, list | tuple):
-        require(len(given) > 0, f"{where} is an empty list", "give at least one value")
-        return tuple(given)
-    is_range = isinstance(given, Mapping) and sorted(given) == sorted(_RANGE)
+def _read_values(value: Any, where: str) -> tuple[Any, ...]:
+    """Read a list as it is; from, to and points as values evenly spaced in their logarithm."""
+    if isinstance(value, list | tuple):
+        require(len(value) > 0, f"{where} is an empty list", "give at least one value")
+        return tuple(value)
+    is_range = isinstance(value, Mapping) and sorted(value) == sorted(_RANGE)
     hint = "give a list, or a range such as {from: 1e-4, to: 1e-1, points: 7}"
-    require(is_range, f"{where} is {given!r}", hint)
-    assert isinstance(given, Mapping)
-    first, last, points = (given[key] for key in _RANGE)
+    require(is_range, f"{where} is {value!r}", hint)
+    first, last, points = (value[key] for key in _RANGE)
     are_numbers = all(isinstance(x, int | float) and x > 0 for x in (first, last))
     require(are_numbers, f"{where} runs from {first!r} to {last!r}", "both must be above 0")
     is_count = isinstance(points, int) and points >= 2
     require(is_count, f"{where}.points is {points!r}", "give a whole number from 2")
-    return tuple(_spaced(first, last, points))
-
-
-def _spaced(first: float, last: float, points: int) -> Iterator[float | int]:
-    """Rounded to three figures, and to whole numbers if both ends are."""
+    spaced = np.geomspace(first, last, points).tolist()
+    # Rounded to three figures, and to whole numbers if both ends are.
     are_whole = isinstance(first, int) and isinstance(last, int)
-    for index in range(points):
-        value = math.exp(math.log(first) + index / (points - 1) * math.log(last / first))
-        yield max(1, round(value)) if are_whole else float(f"{value:.3g}")
+    return tuple(max(1, round(x)) if are_whole else float(f"{x:.3g}") for x in spaced)
 
 
-def _seeds(given: object) -> tuple[int, ...]:
+def _read_seeds(value: object) -> tuple[int, ...]:
     hint = "give how many, or a list such as [0, 1, 2]"
-    if isinstance(given, int) and not isinstance(given, bool):
-        require(given >= 1, f"seeds is {given}", hint)
-        return tuple(range(given))
-    is_list = isinstance(given, list | tuple) and given and all(isinstance(s, int) for s in given)
-    require(bool(is_list), f"seeds is {given!r}", hint)
-    assert isinstance(given, list | tuple)
-    require(len(set(given)) == len(given), f"seeds is {list(given)}", "a seed is listed twice")
-    return tuple(given)
+    if isinstance(value, int) and not isinstance(value, bool):
+        require(value >= 1, f"seeds is {value}", hint)
+        return tuple(range(value))
+    seeds = value if isinstance(value, list | tuple) else ()
+    are_numbers = len(seeds) > 0 and all(isinstance(seed, int) for seed in seeds)
+    require(are_numbers, f"seeds is {value!r}", hint)
+    require(len(set(seeds)) == len(seeds), f"seeds is {list(seeds)}", "a seed is listed twice")
+    return tuple(seeds)
 
 
-def _equal(equal: str, base: TrainConfig) -> str:
+def _check_equal(equal: str, base: TrainConfig) -> None:
     hint = did_you_mean(equal, EQUAL, f"choose one of {', '.join(EQUAL)}")
     require(equal in EQUAL, f"equal is {equal!r}", hint)
     has_budget = base.budget is not None
@@ -259,37 +234,24 @@ def _equal(equal: str, base: TrainConfig) -> str:
     else:
         hint = "leave it out, or hold wall-clock equal"
         require(not has_budget, f"equal: {equal}, but base.budget is {base.budget}", hint)
-    return equal
 
 
-def _halving(given: object, equal: str) -> Halving | None:
-    halving: Halving | None = _part(Halving, given, "halving")
-    has_steps = halving is None or equal != "wall-clock"
-    hint = "hold steps, tokens or flops equal instead of wall-clock"
-    require(has_steps, "halving needs a number of steps", hint)
-    return halving
-
-
-def _part(cls: type[Any], given: object, where: str) -> Any:
-    """A dataclass from the keys below `where`; `true` stands for its defaults."""
-    if given is None or given is False:
+def _read_part(cls: type[Any], value: object, where: str) -> Any:
+    """Make a dataclass from the keys below `where`; `true` stands for its defaults."""
+    if value is None or value is False:
         return None
-    values = {} if given is True else _mapping(given, where)
+    values = {} if value is True else _read_mapping(value, where)
     known = list(cls.__dataclass_fields__)
     for key in values:
-        what = f"unknown key {where}.{key}"
-        require(key in known, what, did_you_mean(key, known))
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        require(key in known, f"unknown key {where}.{key}", did_you_mean(key, known))
     try:
-        return cls(**values)
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
     except TypeError as error:
         raise ConfigError(f"{where}: {error}") from None
 
 
-def _mapping(given: object, where: str) -> Tree:
-    if given is None:
+def _read_mapping(value: Any, where: str) -> Tree:
+    if value is None:
         return {}
-    what = f"{where}: expected keys below it, got {given!r}"
-    require(isinstance(given, Mapping), what)
-    assert isinstance(given, Mapping)
-    return {str(key): value for key, value in given.items()}
+    require(isinstance(value, Mapping), f"{where}: expected keys below it, got {value!r}")
+    return {str(key): item for key, item in value.items()}

@@ -1,1 +1,0 @@
-"""What an experiment has shown, as Markdown, as one HTML file, as CSV and as PNGs."""
