@@ -17,8 +17,7 @@ from trafo.generate.engine import EngineConfig
 from trafo.generate.request import Request
 from trafo.serve.app import App
 from trafo.serve.config import ServeConfig
-from trafo.serve.follow import follow, newest_step, take_up
-from trafo.serve.models import Models, load_models
+from trafo.serve.models import Models, follow_runs, load_models, newest_step, reload_checkpoint
 
 CONFIG = ServeConfig(engine=EngineConfig(kernel="readable"))
 
@@ -45,7 +44,7 @@ def test_newer_weights_answer_new_requests(run, bundle):
         running = served.worker.submit([Request([1, 2], GenerationConfig(max_new_tokens=20))])
         save(run, bundle.model, 8)
         assert newest_step(served) == 8
-        old = await take_up(served, CONFIG)
+        old = await reload_checkpoint(served, CONFIG)
         assert served.bundle.step == 8
         assert served.worker is not old
         # SIGTERM waits for those on the older weights, too.
@@ -64,7 +63,7 @@ def test_a_checkpoint_that_cannot_be_read_changes_nothing(run):
         worker = served.worker
         for file in run.glob("checkpoints/*/model.safetensors"):
             file.write_bytes(b"")
-        assert await take_up(served, CONFIG) is None
+        assert await reload_checkpoint(served, CONFIG) is None
         assert served.worker is worker
 
     asyncio.run(scenario())
@@ -81,7 +80,7 @@ def test_a_damaged_checkpoint_is_passed_over(run, bundle):
         models = load_models([run], CONFIG)
         (served,) = models
         served.worker.start()
-        following = asyncio.create_task(follow(models, CONFIG, interval=0.01))
+        following = asyncio.create_task(follow_runs(models, CONFIG, interval=0.01))
         worker = served.worker
         save(run, bundle.model, 8)
         for file in run.glob("checkpoints/*8/model.safetensors"):
@@ -118,7 +117,7 @@ def test_translation_models_are_followed_too(tmp_path, bundle, translator):
     async def scenario():
         models = load_models([tmp_path], CONFIG)
         (served,) = models
-        following = asyncio.create_task(follow(models, CONFIG, interval=0.01))
+        following = asyncio.create_task(follow_runs(models, CONFIG, interval=0.01))
         with torch.no_grad():
             model.head_weight.mul_(2)
         save(tmp_path, model, 4)

@@ -21,8 +21,8 @@ from trafo.generate.beam_config import BeamConfig
 from trafo.generate.translate import translate
 from trafo.serve import guard, protocol
 from trafo.serve.app import ROUTES, App
-from trafo.serve.formats import encode_json
 from trafo.serve.models import Models, TranslationModel
+from trafo.serve.protocol import encode_json
 
 ORDINARY = {"prompt": "Hello", "max_tokens": 8, "seed": 3}
 EXTREMES = [

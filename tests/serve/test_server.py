@@ -29,7 +29,7 @@ spec = spec_from_file_location("tiny", sys.argv[1])
 tiny = module_from_spec(spec)
 spec.loader.exec_module(tiny)
 from trafo.generate.engine import EngineConfig, build_engine
-from trafo.serve import connections
+from trafo.serve import server
 from trafo.serve.app import App
 from trafo.generate.chat_template import ChatTemplate
 from trafo.serve.config import ServeConfig
@@ -39,7 +39,7 @@ from trafo.serve.worker import Worker
 bundle = tiny.tiny_bundle()
 worker = Worker(build_engine(bundle.model, EngineConfig(threads=1)))
 model = LanguageModel("tiny", Path("tiny"), bundle, worker, ChatTemplate())
-connections.HEADER_SECONDS = connections.STALL_SECONDS = 3.0
+server.HEADER_SECONDS = server.STALL_SECONDS = 3.0
 port, key, shutdown_seconds = int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
 config = ServeConfig(
     port=port, api_key=key, max_tokens=100_000, shutdown_seconds=shutdown_seconds
@@ -357,3 +357,15 @@ def test_a_port_in_use_is_one_line_before_the_models_load(tmp_path):
     (line,) = done.stderr.splitlines()
     assert port in line
     assert "--port" in line
+
+
+def test_messages_to_a_full_disk_stop_nothing():
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("no /dev/full")
+    program = "from trafo.serve.errors import print_message as p; p('a'); p('b'); print('alive')"
+    with full.open("w") as nowhere:
+        done = subprocess.run(
+            [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=nowhere, text=True
+        )
+    assert done.stdout == "alive\n"

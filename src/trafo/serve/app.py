@@ -1,10 +1,11 @@
-"""The application: routes, errors, start and stop."""
+"""The application: routes, the page's files, errors, start and stop."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -18,12 +19,10 @@ from trafo.errors import TrafoError
 from trafo.serve import completions, endpoints
 from trafo.serve.config import ServeConfig
 from trafo.serve.errors import ApiError, failed, invalid
-from trafo.serve.follow import follow
 from trafo.serve.guard import Guard
 from trafo.serve.inside.endpoints import ROUTES as INSIDE_ROUTES
 from trafo.serve.metrics import EngineCollector, Metrics
-from trafo.serve.models import Models
-from trafo.serve.page_files import page_routes
+from trafo.serve.models import Models, follow_runs
 from trafo.serve.service import Service
 
 ROUTES = [
@@ -40,6 +39,36 @@ ROUTES = [
     Route("/metrics", endpoints.metrics),
 ]
 
+_POLICY = "; ".join(
+    [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "font-src 'self'",
+        "manifest-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    ]
+)
+"""Content-Security-Policy: nothing from elsewhere, no inline scripts"""
+
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+# Not from the machine's own tables: a module with the wrong type is not run.
+_KINDS = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
+
 
 class App:
     """The service as an ASGI application."""
@@ -49,10 +78,10 @@ class App:
         metrics = Metrics()
         self.service = Service(models, config, metrics)
         metrics.registry.register(EngineCollector(models))
-        page = page_routes()
+        page = _page_routes()
         inner = Starlette(
             routes=[*ROUTES, *page],
-            lifespan=self._life,
+            lifespan=self._lifespan,
             exception_handlers=dict.fromkeys(
                 (ApiError, TrafoError, HTTPException, Exception), _refuse
             ),
@@ -72,7 +101,7 @@ class App:
             )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, or start and stop."""
+        """Answer one request, or start and stop."""
         await self._app(scope, receive, send)
 
     @property
@@ -82,11 +111,11 @@ class App:
         return sum(worker.num_active for worker in workers) + self.service.num_jobs
 
     @asynccontextmanager
-    async def _life(self, _: Starlette) -> AsyncIterator[None]:
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         models, config = self.service.models, self.service.config
         for served in models.language_models:
             served.worker.start()
-        following = asyncio.create_task(follow(models, config)) if config.follow else None
+        following = asyncio.create_task(follow_runs(models, config)) if config.follow else None
         yield
         if following is not None:
             following.cancel()
@@ -97,7 +126,7 @@ class App:
 
 
 async def _refuse(http: HttpRequest, error: Exception) -> Response:
-    """An error as OpenAI writes it; Starlette's own are unknown paths and wrong methods."""
+    """Write an error as OpenAI does; Starlette's own are unknown paths and wrong methods."""
     if isinstance(error, HTTPException):
         what = f"{error.detail}: {http.method} {http.url.path}"
         error = ApiError(error.status_code, what, code="unknown_url")
@@ -106,3 +135,26 @@ async def _refuse(http: HttpRequest, error: Exception) -> Response:
     elif not isinstance(error, ApiError):
         error = failed()  # the guard prints its traceback
     return error.response()
+
+
+def _page_routes() -> list[Route]:
+    """Make a route for each file of the page; `/` is its index.html.
+
+    They are read once, at the start: no path from a request reaches the file system.
+    """
+    folder = Path(__file__).with_name("page")
+    names = [
+        file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.suffix in _KINDS
+    ]
+    return [
+        Route("/" if name == "index.html" else f"/{name}", _sender(folder / name)) for name in names
+    ]
+
+
+def _sender(file: Path) -> Callable[[object], Awaitable[Response]]:
+    content, kind = file.read_bytes(), _KINDS[file.suffix]
+
+    async def send(_: object) -> Response:
+        return Response(content, media_type=kind, headers=_HEADERS)
+
+    return send

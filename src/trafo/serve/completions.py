@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from secrets import randbits
 
 import torch
@@ -16,53 +15,64 @@ from trafo.generate.request import Request, vocab_size
 from trafo.generate.sampling import Token, with_logprobs
 from trafo.models import CausalLM
 from trafo.models.base import evaluating
-from trafo.serve.answer import Answer, Echo, EventStream
+from trafo.serve.answer import Answer, AnswerFormat, ChatFormat, CompletionFormat, EventStream
 from trafo.serve.errors import invalid, queue_full, refusing
-from trafo.serve.formats import ChatFormat, CompletionFormat, Format
 from trafo.serve.models import LanguageModel
-from trafo.serve.protocol import ChatBody, CompletionBody, Sampling, parse_count
+from trafo.serve.protocol import ChatBody, CompletionBody, SamplingBody, parse_count
 from trafo.serve.service import (
     Service,
-    fitting,
-    prompt_ids,
-    prompts_of,
+    check_prompt_ids,
+    encode_prompts,
+    list_prompts,
     read_body,
+    run_apart,
     service_of,
 )
 
 DEFAULT_MAX_TOKENS = 16
 """of a completion, OpenAI's default"""
 DEFAULT_CHAT_TOKENS = 256
-_ANSWERS_IN_MEMORY = 4
-"""of the largest size, together"""
 REQUEST_ID = "x-request-id"
 """header with the client's name for a request"""
+_ANSWERS_IN_MEMORY = 4
+"""of the largest size, together"""
+_SAME_NAMES = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
+"""fields that are called the same in `GenerationConfig`"""
 
 
 async def completions(http: HttpRequest) -> Response:
     """`POST /v1/completions`."""
     service, body = service_of(http), await read_body(http, CompletionBody)
     served = service.models.language(body.model)
-    prompts = prompts_of(body.prompt, "prompt", service.config.max_choices)
+    tokenizer, model, logprobs = served.bundle.tokenizer, served.bundle.model, body.logprobs
+    prompts = list_prompts(body.prompt, "prompt", service.config.max_choices)
     _check_choices(service, body, len(prompts))
-    config = _config(service, served, body, _first(body.max_tokens, DEFAULT_MAX_TOKENS))
-    config = replace(config, logprobs=body.logprobs)
-    ids = await prompt_ids(service, served, prompts, "prompt")
-    tokenizer = served.bundle.tokenizer
+    max_tokens = _first(body.max_tokens, DEFAULT_MAX_TOKENS)
+    config = _generation_config(service, served, body, max_tokens, logprobs)
+    ids = await encode_prompts(service, served, prompts, "prompt")
     requests = [Request.of(each, config, tokenizer) for each in ids]
-    echoes = []
+    echoes: list[tuple[str, Sequence[Token]]] = []
     if body.echo:
-        texts = [each if isinstance(each, str) else tokenizer.decode(each) for each in prompts]
-        echoes = [Echo(text) for text in texts]
-    if body.echo and body.logprobs is not None:
-        num_alternatives, model = body.logprobs, served.bundle.model
-        num_tokens = sum(map(len, ids)) * config.num_samples
-        _check_logprobs(service, served, requests, num_tokens * (1 + num_alternatives))
-        tokens = await service.compute(
-            lambda check: [_prompt_tokens(model, each, num_alternatives, check) for each in ids]
+        texts = await run_apart(
+            lambda: [each if isinstance(each, str) else tokenizer.decode(each) for each in prompts],
+            sum(map(len, prompts)),
         )
-        echoes = [Echo(*each) for each in zip(texts, tokens, strict=True)]
-    form = CompletionFormat(served.name, tokenizer.vocab, body.logprobs is not None)
+        tokens: list[list[Token]] = [[] for _ in texts]
+        if logprobs is not None:
+            num_echoed = sum(map(len, ids)) * config.num_samples * (1 + logprobs)
+            _check_logprobs(service, served, requests, num_echoed)
+            tokens = await service.compute(
+                lambda check: [_prompt_tokens(model, each, logprobs, check) for each in ids]
+            )
+        echoes = list(zip(texts, tokens, strict=True))
+    form = CompletionFormat(served.name, tokenizer.vocab, logprobs is not None)
     return await _answer(http, body, served, requests, form, echoes)
 
 
@@ -70,43 +80,41 @@ async def chat_completions(http: HttpRequest) -> Response:
     """`POST /v1/chat/completions`."""
     service, body = service_of(http), await read_body(http, ChatBody)
     served = service.models.language(body.model)
+    tokenizer, template = served.bundle.tokenizer, served.template
     if body.top_logprobs is not None and not body.logprobs:
         raise invalid("top_logprobs needs logprobs: true", "top_logprobs")
     _check_choices(service, body, 1)
     max_tokens = _first(body.max_completion_tokens, body.max_tokens, DEFAULT_CHAT_TOKENS)
-    config = _config(service, served, body, max_tokens)
-    number = (body.top_logprobs or 0) if body.logprobs else None
-    config = replace(config, logprobs=number, stop=(*config.stop, *served.template.stop))
-    tokenizer = served.bundle.tokenizer
+    logprobs = (body.top_logprobs or 0) if body.logprobs else None
+    config = _generation_config(service, served, body, max_tokens, logprobs, template.stop)
     messages = [{"role": each.role, "content": each.text} for each in body.messages]
     with refusing("messages"):  # a thread: a model's own template runs in another process
-        ids = await asyncio.to_thread(served.template.encode, tokenizer, messages)
-    requests = [Request.of(fitting(service, served, ids, "messages"), config, tokenizer)]
+        ids = await asyncio.to_thread(template.encode, tokenizer, messages)
+    check_prompt_ids(service, served, ids, "messages")
     form = ChatFormat(served.name, tokenizer.vocab, bool(body.logprobs))
-    return await _answer(http, body, served, requests, form)
+    return await _answer(http, body, served, [Request.of(ids, config, tokenizer)], form)
 
 
 async def _answer(
     http: HttpRequest,
-    body: Sampling,
+    body: SamplingBody,
     served: LanguageModel,
     requests: list[Request],
-    form: Format,
-    echoes: Sequence[Echo] = (),
+    form: AnswerFormat,
+    echoes: Sequence[tuple[str, Sequence[Token]]] = (),
 ) -> Response:
-    service = service_of(http)
-    if body.stream_options is not None and not body.stream:
+    service, options = service_of(http), body.stream_options
+    if options is not None and not body.stream:
         raise invalid("stream_options needs stream: true", "stream_options")
     _check_logprobs(service, served, requests)
     subscription = served.worker.submit(requests, http.headers.get(REQUEST_ID))
     answer = Answer(subscription, form, service.metrics, echoes)
     if not body.stream:
         return await answer.whole()
-    options = body.stream_options
     return EventStream(answer, options is not None and options.include_usage)
 
 
-def _check_choices(service: Service, body: Sampling, num_prompts: int) -> None:
+def _check_choices(service: Service, body: SamplingBody, num_prompts: int) -> None:
     number, most = num_prompts * (body.n or 1), service.config.max_choices
     if number > most:
         what = f"n: {body.n or 1} completions of {num_prompts} prompts; at most {most} are allowed"
@@ -129,26 +137,31 @@ def _check_logprobs(
         raise queue_full()
 
 
-def _config(
-    service: Service, served: LanguageModel, body: Sampling, max_tokens: int
+def _generation_config(
+    service: Service,
+    served: LanguageModel,
+    body: SamplingBody,
+    max_tokens: int,
+    logprobs: int | None,
+    more_stops: Sequence[str] = (),
 ) -> GenerationConfig:
-    """The generation settings; fields that are left out have OpenAI's defaults."""
-    if max_tokens > service.config.max_tokens:
-        most = service.config.max_tokens
+    """Return the generation settings; fields that are left out have OpenAI's defaults."""
+    most = service.config.max_tokens
+    if max_tokens > most:
         raise invalid(f"max_tokens is {max_tokens:,}; at most {most:,} are allowed", "max_tokens")
-    stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
-    config = GenerationConfig(
-        max_new_tokens=max_tokens,
-        seed=randbits(63) if body.seed is None else body.seed % 2**64,
-        logit_bias=_logit_bias(served, body.logit_bias or {}),
-    )
-    same_names = ("temperature", "top_p", "min_p", "repetition_penalty")
-    penalties = ("presence_penalty", "frequency_penalty")
-    given = {name: getattr(body, name) for name in (*same_names, *penalties)}
-    given |= {"top_k": body.top_k if (body.top_k or 0) > 0 else None, "num_samples": body.n}
-    given = {name: value for name, value in given.items() if value is not None}
+    stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    given = {name: getattr(body, name) for name in _SAME_NAMES} | {"num_samples": body.n}
+    bias = _logit_bias(served, body.logit_bias or {})
     with refusing("stop"):
-        return replace(config, stop=tuple(stop), **given)
+        return GenerationConfig(
+            max_new_tokens=max_tokens,
+            seed=randbits(63) if body.seed is None else body.seed % 2**64,
+            logit_bias=bias,
+            logprobs=logprobs,
+            top_k=body.top_k if (body.top_k or 0) > 0 else None,
+            stop=(*stops, *more_stops),
+            **{name: value for name, value in given.items() if value is not None},
+        )
 
 
 def _logit_bias(served: LanguageModel, given: dict[str, float]) -> tuple[tuple[int, float], ...]:
@@ -166,7 +179,7 @@ def _logit_bias(served: LanguageModel, given: dict[str, float]) -> tuple[tuple[i
 def _prompt_tokens(
     model: CausalLM, ids: Sequence[int], alternatives: int, check: Callable[[], None]
 ) -> list[Token]:
-    """A prompt with its log-probabilities; the first token has none: nothing comes before it."""
+    """Return a prompt with its log-probabilities; nothing comes before the first token."""
     check()
     tensor = torch.tensor([ids], device=model.head_weight.device)
     with evaluating(model):

@@ -14,10 +14,22 @@ from starlette.responses import JSONResponse, Response
 from trafo.generate.translate import Translation, search_settings, translate
 from trafo.models import CausalLM
 from trafo.models.sentence import Pooling, sentence_vectors
+from trafo.serve.answer import token_text
 from trafo.serve.errors import invalid, refusing
-from trafo.serve.formats import Json, token_text
-from trafo.serve.protocol import DetokenizeBody, EmbeddingBody, TokenizeBody, TranslationBody
-from trafo.serve.service import json_response, prompt_ids, prompts_of, read_body, service_of
+from trafo.serve.protocol import (
+    DetokenizeBody,
+    EmbeddingBody,
+    Json,
+    TokenizeBody,
+    TranslationBody,
+)
+from trafo.serve.service import encode_prompts, json_response, list_prompts, read_body, service_of
+
+_MAX_TEXTS = 256
+_MAX_HYPOTHESES = 2048
+"""of a request for translations: sentences times beam"""
+_TOKENS_TOGETHER = 4096
+"""of texts whose vectors are computed together, padding included"""
 
 
 async def list_models(http: HttpRequest) -> Response:
@@ -35,14 +47,14 @@ async def embeddings(http: HttpRequest) -> Response:
     """`POST /v1/embeddings`: a vector for each text."""
     service, body = service_of(http), await read_body(http, EmbeddingBody)
     served = service.models.language(body.model)
-    prompts = prompts_of(body.input, "input", _MOST_TEXTS)
-    ids = await prompt_ids(service, served, prompts, "input")
+    prompts = list_prompts(body.input, "input", _MAX_TEXTS)
+    ids = await encode_prompts(service, served, prompts, "input")
     model, number = served.bundle.model, sum(map(len, ids))
-    vectors = await service.compute(lambda check: _vectors(model, ids, body.pooling, check))
+    vectors = await service.compute(lambda check: _embed(model, ids, body.pooling, check))
 
     def content() -> Json:
         data = [
-            {"object": "embedding", "index": index, "embedding": _encoded(vector, body)}
+            {"object": "embedding", "index": index, "embedding": _encode_vector(vector, body)}
             for index, vector in enumerate(vectors)
         ]
         usage = {"prompt_tokens": number, "total_tokens": number}
@@ -52,10 +64,10 @@ async def embeddings(http: HttpRequest) -> Response:
 
 
 @torch.inference_mode()
-def _vectors(
+def _embed(
     model: CausalLM, ids: list[list[int]], pooling: Pooling, check: Callable[[], None]
 ) -> list[list[float]]:
-    """A vector for each text; a few texts at a time, so that memory does not grow with them."""
+    """Return a vector for each text, a few at a time: memory does not grow with their number."""
     device = model.head_weight.device
     longest = max(map(len, ids))
     num_rows = max(1, _TOKENS_TOGETHER // longest)
@@ -71,7 +83,7 @@ def _vectors(
     return found
 
 
-def _encoded(vector: list[float], body: EmbeddingBody) -> list[float] | str:
+def _encode_vector(vector: list[float], body: EmbeddingBody) -> list[float] | str:
     if body.encoding_format != "base64":
         return vector
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
@@ -82,18 +94,18 @@ async def translations(http: HttpRequest) -> Response:
     service, body = service_of(http), await read_body(http, TranslationBody)
     served = service.models.translation(body.model)
     sentences = [body.input] if isinstance(body.input, str) else body.input
-    if not 1 <= len(sentences) <= _MOST_TEXTS:
-        what = f"input has {len(sentences):,} sentences; it must have 1 to {_MOST_TEXTS}"
+    if not 1 <= len(sentences) <= _MAX_TEXTS:
+        what = f"input has {len(sentences):,} sentences; it must have 1 to {_MAX_TEXTS}"
         raise invalid(what, "input")
     bundle = served.bundle
     given = {"beam": body.beam, "n_best": body.n_best, "length_penalty": body.length_penalty}
     with refusing("input"):
         config = search_settings(bundle, **given)
         number = len(sentences) * config.beam
-        if number > _MOST_HYPOTHESES:
+        if number > _MAX_HYPOTHESES:
             what = (
                 f"beam: {len(sentences)} sentences with a beam of {config.beam} keep {number:,} "
-                f"hypotheses; at most {_MOST_HYPOTHESES:,} are allowed: send fewer, or lower beam"
+                f"hypotheses; at most {_MAX_HYPOTHESES:,} are allowed: send fewer, or lower beam"
             )
             raise invalid(what, "beam")
         found = await service.compute(
@@ -153,10 +165,3 @@ async def health(http: HttpRequest) -> Response:
 async def metrics(http: HttpRequest) -> Response:
     """`GET /metrics`, for Prometheus."""
     return Response(service_of(http).metrics.text(), media_type=CONTENT_TYPE_LATEST)
-
-
-_MOST_TEXTS = 256
-_MOST_HYPOTHESES = 2048
-"""of a request for translations: sentences times beam"""
-_TOKENS_TOGETHER = 4096
-"""of texts whose vectors are computed together, padding included"""

@@ -25,19 +25,20 @@ from trafo.serve.errors import (
     client_gone,
     failed,
     header_too_large,
+    print_message,
     shutting_down,
     timed_out,
+    too_large,
 )
-from trafo.serve.formats import event
-from trafo.serve.messages import tell
 from trafo.serve.metrics import Metrics
-from trafo.serve.protocol import parse_count
+from trafo.serve.protocol import encode_event, parse_count
 
-_SLACK = 5.0
-"""seconds that a client has to take the error that ends its request"""
+_ERROR_SECONDS = 5.0
+"""for a client to take the error that ends its request"""
 BODY_SECONDS = 30.0
 """for the body of a request to arrive, all of it"""
-_MOST_CLIENTS = 10_000
+_MAX_CLIENTS = 10_000
+"""whose requests are counted"""
 
 
 class RateLimit:
@@ -48,10 +49,10 @@ class RateLimit:
         self._times: OrderedDict[str, deque[float]] = OrderedDict()
 
     def wait(self, client: str, now: float) -> float:
-        """Count a request; returns the seconds to wait if it is one too many, else 0."""
+        """Count a request; return the seconds to wait if it is one too many, else 0."""
         times = self._times.setdefault(client, deque())
         self._times.move_to_end(client)
-        if len(self._times) > _MOST_CLIENTS:
+        if len(self._times) > _MAX_CLIENTS:
             self._times.popitem(last=False)
         while times and times[0] <= now - 60:
             times.popleft()
@@ -73,17 +74,14 @@ class Guard:
         counted: frozenset[str],
     ) -> None:
         self.closing = False
-        self._app = app
-        self._config = config
-        self._metrics = metrics
-        self._public = public
-        self._counted = counted
+        self._app, self._config, self._metrics = app, config, metrics
+        self._public, self._counted = public, counted
         self._hosts = _host_names(config)
         self._open: set[_OpenRequest] = set()
         self._rate = RateLimit(config.requests_per_minute) if config.requests_per_minute else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -103,7 +101,7 @@ class Guard:
             except TimeoutError:
                 await sender.refuse(open_request.error, scope, receive)
             except Exception:
-                tell(traceback.format_exc())
+                print_message(traceback.format_exc())
                 await sender.refuse(failed(), scope, receive)
         path = scope["path"] if scope["path"] in self._counted else "other"
         self._metrics.requests.labels(path, sender.status).inc()
@@ -134,7 +132,7 @@ class Guard:
             raise ApiError(429, what, code="rate_limit_exceeded", retry_after=int(wait) + 1)
         length = parse_count(headers.get("content-length", "0"))
         if length is None or length > self._config.max_body_bytes:
-            raise _too_large(self._config.max_body_bytes)
+            raise too_large(f"is larger than {self._config.max_body_bytes:,} bytes")
 
     def _check_host(self, headers: Headers) -> None:
         """A page may let its own name point to this machine (DNS rebinding) to pass as ours."""
@@ -154,7 +152,7 @@ class Guard:
             raise ApiError(403, what, code="origin_not_allowed")
 
     def _check_key(self, headers: Headers) -> str | None:
-        """The client's key; None if no key is required."""
+        """Return the client's key, or None if no key is required."""
         key = self._config.api_key
         if key is None:
             return None
@@ -167,7 +165,7 @@ class Guard:
 
 
 def _host_names(config: ServeConfig) -> set[str]:
-    """The names by which the service may be called; empty: any."""
+    """Return the names by which the service may be called; empty: any."""
     names = {host.lower() for host in config.allowed_hosts}
     try:
         is_local = ip_address(config.host).is_loopback
@@ -198,11 +196,13 @@ class _Sender:
     async def refuse(self, error: ApiError, scope: Scope, receive: Receive) -> None:
         """Answer with an error. Of an answer that has begun, only a stream can end with one."""
         try:
-            async with asyncio.timeout(_SLACK):
+            async with asyncio.timeout(_ERROR_SECONDS):
                 if not self.status:
                     await error.response()(scope, receive, self)
                 elif self._is_events and not self._is_complete:
-                    await self({"type": "http.response.body", "body": event(error.content())})
+                    await self(
+                        {"type": "http.response.body", "body": encode_event(error.content())}
+                    )
         except TimeoutError:  # it does not read
             pass
 
@@ -228,7 +228,7 @@ class _OpenRequest:
         self._leaving: asyncio.Task[None] | None = None
 
     async def read(self) -> Message:
-        """The next part of the body; after the last one, wait for the client to leave."""
+        """Return the next part of the body; after the last one, wait for the client to leave."""
         if self._leaving is not None:
             return await self._receive()
         try:
@@ -238,7 +238,7 @@ class _OpenRequest:
             raise ApiError(408, "the body did not arrive in time", code="timeout") from None
         self._num_bytes += len(message.get("body", b""))
         if self._num_bytes > self._max_bytes:
-            raise _too_large(self._max_bytes)
+            raise too_large(f"is larger than {self._max_bytes:,} bytes")
         if message["type"] == "http.request" and not message.get("more_body", False):
             self._leaving = asyncio.create_task(self._end_with_client())
         return message
@@ -250,7 +250,7 @@ class _OpenRequest:
             self.time.reschedule(asyncio.get_running_loop().time())
 
     def close(self) -> None:
-        """It is answered."""
+        """Stop waiting for the client to leave: it is answered."""
         if self._leaving is not None:
             self._leaving.cancel()
 
@@ -258,7 +258,3 @@ class _OpenRequest:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.end(client_gone())
-
-
-def _too_large(most: int) -> ApiError:
-    return ApiError(413, f"the body is larger than {most:,} bytes", code="request_too_large")

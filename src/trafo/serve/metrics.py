@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -11,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from trafo.serve.models import Models
 
-_DELAYS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Metrics:
@@ -19,28 +20,16 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "trafo_requests", "requests answered", ["path", "status"], registry=self.registry
-        )
-        self.tokens = Counter(
-            "trafo_tokens", "tokens read and written", ["kind"], registry=self.registry
-        )
-        self.first_token = Histogram(
-            "trafo_first_token_seconds",
-            "time to the first token",
-            buckets=_DELAYS,
-            registry=self.registry,
-        )
-        self.between_tokens = Histogram(
-            "trafo_token_gap_seconds",
-            "time between tokens",
-            buckets=_DELAYS,
-            registry=self.registry,
-        )
+        counter = partial(Counter, registry=self.registry)
+        histogram = partial(Histogram, buckets=_SECONDS, registry=self.registry)
+        self.requests = counter("trafo_requests", "requests answered", ["path", "status"])
+        self.tokens = counter("trafo_tokens", "tokens read and written", ["kind"])
+        self.first_token = histogram("trafo_first_token_seconds", "time to the first token")
+        self.between_tokens = histogram("trafo_token_gap_seconds", "time between tokens")
         self.open = Gauge("trafo_open_requests", "requests being answered", registry=self.registry)
 
     def text(self) -> bytes:
-        """In Prometheus' own format."""
+        """Return all of them in Prometheus' own format."""
         return generate_latest(self.registry)
 
 
@@ -51,7 +40,7 @@ class EngineCollector(Collector):
         self._models = models
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """One gauge of each kind for each model."""
+        """Yield one gauge of each kind for each model."""
         readers = {
             "running_sequences": lambda engine: engine.num_running,
             "waiting_sequences": lambda engine: engine.num_waiting,
@@ -65,31 +54,30 @@ class EngineCollector(Collector):
             yield family
 
 
-class Watch:
+class AnswerMetrics:
     """Counts and times the tokens of one answer."""
 
     def __init__(self, metrics: Metrics, prompt_tokens: int) -> None:
         self._metrics = metrics
-        self._read, self._written = prompt_tokens, 0
+        self._num_read, self._num_written = prompt_tokens, 0
         self._last = time.perf_counter()
 
-    def token(self) -> None:
-        """A token has arrived."""
-        now = time.perf_counter()
-        metrics = self._metrics
-        (metrics.between_tokens if self._written else metrics.first_token).observe(now - self._last)
-        self._written, self._last = self._written + 1, now
+    def count_token(self) -> None:
+        """Count a token that has arrived."""
+        now, metrics = time.perf_counter(), self._metrics
+        delays = metrics.between_tokens if self._num_written else metrics.first_token
+        delays.observe(now - self._last)
+        self._num_written, self._last = self._num_written + 1, now
 
     def usage(self) -> dict[str, int]:
-        """The tokens read and written, as OpenAI counts them."""
-        total = self._read + self._written
+        """Return the tokens read and written, as OpenAI counts them."""
         return {
-            "prompt_tokens": self._read,
-            "completion_tokens": self._written,
-            "total_tokens": total,
+            "prompt_tokens": self._num_read,
+            "completion_tokens": self._num_written,
+            "total_tokens": self._num_read + self._num_written,
         }
 
     def end(self) -> None:
-        """The answer is finished or cancelled."""
-        self._metrics.tokens.labels("prompt").inc(self._read)
-        self._metrics.tokens.labels("completion").inc(self._written)
+        """Count an answer that is finished or cancelled."""
+        self._metrics.tokens.labels("prompt").inc(self._num_read)
+        self._metrics.tokens.labels("completion").inc(self._num_written)

@@ -1,12 +1,16 @@
-"""What clients send: OpenAI's fields, and a few that vLLM and llama.cpp added to them.
+"""What clients send: OpenAI's fields, a few that vLLM and llama.cpp added to them, and our page's.
 
 Types are strict, and a field that is not here is refused by its name, never ignored. A field that
 is null counts as left out. Fields of OpenAI's that are not supported may say what happens anyway:
 `best_of` equal to `n`, `response_format: {"type": "text"}`.
+
+What goes back is JSON, encoded here.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
@@ -30,7 +34,7 @@ TextsOrIds = str | Ids | List[str] | List[Ids]
 
 
 def parse_count(text: str) -> int | None:
-    """A number in a header, an address or a key; None if it is none, or has more than 18 digits."""
+    """Read a number in a header, an address or a key; None if it is none or has over 18 digits."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
@@ -61,20 +65,13 @@ class Body(Strict):
     """accepted for OpenAI's clients; nothing is kept about users"""
 
 
-class Stored(Body):
-    """What OpenAI would keep with an answer; nothing is kept here."""
-
-    store: bool | None = None
-    metadata: dict[str, str] | None = None
-
-
 class StreamOptions(Strict):
     """What a stream contains besides text."""
 
     include_usage: bool = False
 
 
-class Sampling(Stored):
+class SamplingBody(Body):
     """What completions and chats share."""
 
     max_tokens: Annotated[int, Field(ge=0)] | None = None
@@ -92,9 +89,12 @@ class Sampling(Stored):
     seed: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    store: bool | None = None
+    metadata: dict[str, str] | None = None
+    """what OpenAI would keep with an answer; nothing is kept here"""
 
 
-class CompletionBody(Sampling):
+class CompletionBody(SamplingBody):
     """`POST /v1/completions`."""
 
     prompt: TextsOrIds
@@ -135,7 +135,7 @@ class Message(Strict):
 
     @property
     def text(self) -> str:
-        """Its text, parts joined."""
+        """Return its text, parts joined."""
         if isinstance(self.content, str):
             return self.content
         return "".join(part.text for part in self.content or [])
@@ -147,7 +147,7 @@ class TextFormat(Strict):
     type: Literal["text"]
 
 
-class ChatBody(Sampling):
+class ChatBody(SamplingBody):
     """`POST /v1/chat/completions`."""
 
     messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
@@ -242,3 +242,50 @@ class TranslationAttentionBody(TranslationLayersBody):
 
     kind: Literal["cross", "encoder", "decoder"] = "cross"
     layer: LayerNumber
+
+
+# JSON that goes back
+
+Json = dict[str, Any]
+_DEPTH = 5
+"""levels of an answer that are taken apart: down to the log-probabilities of one token"""
+_TOGETHER = 1000
+"""numbers or strings of a list that are encoded at once"""
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def encode_event(content: Json) -> bytes:
+    """Encode a server-sent event, all of it at once."""
+    return b"data: " + _encode(content).encode() + b"\n\n"
+
+
+def encode_json(content: Json) -> bytes:
+    """Encode JSON as UTF-8, in small pieces: other threads wait while a piece is encoded.
+
+    An iterator is a list whose items are made one by one. A million objects at once would stop all
+    threads while Python looks for garbage among them.
+    """
+    return "".join(_pieces(content, _DEPTH)).encode()
+
+
+def _pieces(value: Any, depth: int) -> Iterator[str]:
+    if depth and isinstance(value, dict):
+        for place, (name, each) in enumerate(value.items()):
+            yield ("," if place else "{") + _encode(name) + ":"
+            yield from _pieces(each, depth - 1)
+        yield "}" if value else "{}"
+    elif isinstance(value, Iterator) or (
+        depth and isinstance(value, list) and value and isinstance(value[0], dict)
+    ):
+        yield "["
+        for place, each in enumerate(value):
+            yield "," if place else ""
+            yield from _pieces(each, depth - 1)
+        yield "]"
+    elif depth and isinstance(value, list):
+        yield "["
+        for start in range(0, len(value), _TOGETHER):
+            yield ("," if start else "") + _encode(value[start : start + _TOGETHER])[1:-1]
+        yield "]"
+    else:
+        yield _encode(value)

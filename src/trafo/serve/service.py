@@ -26,16 +26,17 @@ from trafo.serve.errors import (
     invalid,
     queue_full,
     refusing,
+    too_large,
 )
-from trafo.serve.formats import Json, encode_json
 from trafo.serve.metrics import Metrics
 from trafo.serve.models import LanguageModel, Models
-from trafo.serve.protocol import Body, TextsOrIds
+from trafo.serve.protocol import Body, Json, TextsOrIds, encode_json
 
 _Body = TypeVar("_Body", bound=Body)
 _Result = TypeVar("_Result")
-_MOST_INLINE = 5_000
-_MOST_CONTAINERS = 10_000
+_MAX_INLINE = 5_000
+"""characters or numbers that are worked on by the event loop itself"""
+_MAX_CONTAINERS = 10_000
 """lists and objects of a body: making 200,000 of them takes half a second"""
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 
@@ -47,8 +48,9 @@ class Service:
     models: Models
     config: ServeConfig
     metrics: Metrics
-    one_at_a_time: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
     num_jobs: int = 0
+    """computations that wait or run"""
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def compute(self, job: Callable[[Callable[[], None]], _Result]) -> _Result:
         """Run a computation outside the engines, one at a time; this queue is bounded, too.
@@ -60,7 +62,7 @@ class Service:
             raise queue_full()
         self.num_jobs += 1
         try:
-            await self.one_at_a_time.acquire()
+            await self._turn.acquire()
         except asyncio.CancelledError:
             self.num_jobs -= 1
             raise
@@ -80,20 +82,20 @@ class Service:
 
     def _end_job(self, done: asyncio.Future[Any]) -> None:
         self.num_jobs -= 1
-        self.one_at_a_time.release()
+        self._turn.release()
         if not done.cancelled():
             done.exception()  # marks it as retrieved, or asyncio would log it
 
 
 def service_of(http: HttpRequest) -> Service:
-    """The service that got the request."""
+    """Return the service that got the request."""
     service: Service = http.app.state.service
     return service
 
 
 async def run_apart(job: Callable[[], _Result], size: float) -> _Result:
     """Run a job of this size (characters, numbers) in a thread if it would hold the others up."""
-    return await asyncio.to_thread(job) if size > _MOST_INLINE else job()
+    return await asyncio.to_thread(job) if size > _MAX_INLINE else job()
 
 
 async def json_response(make_content: Callable[[], Json], size: float = math.inf) -> Response:
@@ -107,14 +109,13 @@ def json_response_now(content: Json) -> Response:
 
 
 async def read_body(http: HttpRequest, kind: type[_Body]) -> _Body:
-    """The validated body."""
+    """Read and validate the body of a request."""
     body = await http.body()
     number = _num_containers(body)
-    if number > _MOST_CONTAINERS:
-        what = (
-            f"the body has {number:,} lists and objects; at most {_MOST_CONTAINERS:,} are allowed"
+    if number > _MAX_CONTAINERS:
+        raise too_large(
+            f"has {number:,} lists and objects; at most {_MAX_CONTAINERS:,} are allowed"
         )
-        raise ApiError(413, what, code="request_too_large")
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
@@ -124,14 +125,14 @@ async def read_body(http: HttpRequest, kind: type[_Body]) -> _Body:
 def _num_containers(body: bytes) -> int:
     """Brackets and braces outside strings, counted before the whole body is made into objects."""
     number = body.count(b"[") + body.count(b"{")
-    if number <= _MOST_CONTAINERS:
+    if number <= _MAX_CONTAINERS:
         return number
     outside = _STRING.sub(b"", body)
     return outside.count(b"[") + outside.count(b"{")
 
 
-def prompts_of(given: TextsOrIds, name: str, most: int) -> list[str | list[int]]:
-    """One prompt or several: each a text or ids."""
+def list_prompts(given: TextsOrIds, name: str, most: int) -> list[str | list[int]]:
+    """Return one prompt or several as a list: each a text or ids."""
     if isinstance(given, str):
         return [given]
     if not given:
@@ -143,31 +144,35 @@ def prompts_of(given: TextsOrIds, name: str, most: int) -> list[str | list[int]]
     return list(given)
 
 
-async def prompt_ids(
+async def encode_prompts(
     service: Service, served: LanguageModel, prompts: list[str | list[int]], name: str
 ) -> list[list[int]]:
-    """The ids of prompts; refused if too many, or outside the vocabulary."""
-    model, tokenizer = served.bundle.model, served.bundle.tokenizer
+    """Return the ids of prompts; refused if too many, or outside the vocabulary."""
+    tokenizer, config = served.bundle.tokenizer, GenerationConfig()
 
     def encode() -> list[list[int]]:
-        found = []
         with refusing(name):
-            for prompt in prompts:
-                if isinstance(prompt, str):
-                    prompt = encode_prompt(tokenizer, prompt, GenerationConfig())
-                found.append(fitting(service, served, prompt, name))
-                check_prompt(model, prompt)
+            found = [
+                encode_prompt(tokenizer, prompt, config) if isinstance(prompt, str) else prompt
+                for prompt in prompts
+            ]
+        for ids in found:
+            check_prompt_ids(service, served, ids, name)
         return found
 
     return await run_apart(encode, sum(map(len, prompts)))
 
 
-def fitting(service: Service, served: LanguageModel, ids: list[int], name: str) -> list[int]:
-    """The same ids, unless there are too many."""
-    context = served.bundle.model.context_length
-    most = min(context, service.config.max_prompt_tokens or context)
+def check_prompt_ids(service: Service, served: LanguageModel, ids: list[int], name: str) -> None:
+    """Refuse a prompt that is too long, empty, or has ids outside the vocabulary.
+
+    This is the only check on the way of a prompt from a client to the engine.
+    """
+    model = served.bundle.model
+    most = min(model.context_length, service.config.max_prompt_tokens or model.context_length)
     if len(ids) > most:
         # Clients such as LiteLLM know this error by OpenAI's words.
         what = f"{name} has {len(ids):,} tokens; this model's maximum context length is {most:,}"
         raise ApiError(400, what, param=name, code="context_length_exceeded")
-    return ids
+    with refusing(name):
+        check_prompt(model, ids)

@@ -1,39 +1,111 @@
-"""An engine on another thread. Requests come from the event loop, pieces go back to it.
+"""Engines on a thread. Requests come from the event loop, pieces go back to it.
 
 The engine never waits for a client: the queue of pieces is only bounded by a request's max_tokens.
+
+What belongs to which thread: `Worker.submit`, `leave`, `place` and the private methods below the
+comment "On the event loop" run there, and so does everything of a `Subscription`. `take_turn` runs
+on the engine's thread. Between them go an inbox, under the lock of `EngineThread.changes`, and
+calls that the event loop makes when it gets to them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
 
 from trafo.errors import TrafoError
 from trafo.generate.engine import Engine
 from trafo.generate.request import Piece, Request
-from trafo.serve.engine_thread import EngineThread
-from trafo.serve.errors import ApiError, failed, queue_full, refusing, shutting_down
-from trafo.serve.messages import tell
+from trafo.serve.errors import ApiError, failed, print_message, queue_full, shutting_down
 
-Numbered = tuple[int, Piece]
-_MOST_PIECES = 64
+_MAX_PIECES = 64
 """that a subscription hands out at once"""
+
+
+class TakesTurns(Protocol):
+    """What an engine thread runs."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a turn would do anything."""
+
+    def take_turn(self) -> None:
+        """Do one step; must not raise."""
+
+
+class EngineThread:
+    """One thread that steps the engines of all models in turn, while it has any.
+
+    One for all of them, because every thread that runs kernels has its own OpenMP threads, and
+    there should not be more of those than cores. Its methods can be called from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._workers: list[TakesTurns] = []
+        self._leaving: dict[TakesTurns, threading.Event] = {}
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def add(self, worker: TakesTurns) -> None:
+        """Give it turns from now on."""
+        with self.changes():
+            self._workers.append(worker)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+                self._thread.start()
+
+    def remove(self, worker: TakesTurns) -> None:
+        """Give it no more turns; returns when its last one has ended."""
+        with self.changes():
+            if worker not in self._workers:
+                return
+            gone = self._leaving[worker] = threading.Event()
+        gone.wait()
+
+    @contextmanager
+    def changes(self) -> Iterator[None]:
+        """Change something in the block that the thread reads between two turns; wakes it up."""
+        with self._changed:
+            yield
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while workers := self._wait_for_work():
+            for worker in workers:
+                worker.take_turn()
+
+    def _wait_for_work(self) -> list[TakesTurns]:
+        """Return the workers with work, or an empty list once no workers are left."""
+        with self._changed:
+            while True:
+                for worker, gone in self._leaving.items():
+                    self._workers.remove(worker)
+                    gone.set()
+                self._leaving.clear()
+                if not self._workers:
+                    self._thread = None
+                    return []
+                if workers := [worker for worker in self._workers if worker.has_work]:
+                    return workers
+                self._changed.wait()
 
 
 class Subscription:
     """The pieces of several requests as they come, each with the number of its request."""
 
     def __init__(self, worker: Worker, requests: Sequence[Request], name: str | None) -> None:
-        self.requests = requests
-        self.name = name
+        self.requests, self.name = requests, name
         self._worker = worker
         self._numbers = {request: number for number, request in enumerate(requests)}
-        self._left = sum(request.config.num_samples for request in requests)
-        self._queue: asyncio.Queue[Numbered | ApiError] = asyncio.Queue()
+        self._num_unfinished = sum(request.config.num_samples for request in requests)
+        self._queue: asyncio.Queue[tuple[int, Piece] | ApiError] = asyncio.Queue()
 
     def put(self, request: Request, piece: Piece) -> None:
-        """Called on the event loop."""
+        """Add a piece."""
         self._queue.put_nowait((self._numbers[request], piece))
 
     def fail(self, error: ApiError) -> None:
@@ -44,19 +116,19 @@ class Subscription:
         """Cancel what is left."""
         self._worker.leave(self)
 
-    async def batches(self) -> AsyncIterator[list[Numbered]]:
-        """All pieces until the last sample is finished, in batches as they arrive.
+    async def batches(self) -> AsyncIterator[list[tuple[int, Piece]]]:
+        """Yield all pieces until the last sample is finished, in batches as they arrive.
 
         A batch is small, and between two of them the event loop can answer others.
         """
-        while self._left:
+        while self._num_unfinished:
             if not self._queue.empty():
                 await asyncio.sleep(0)
             items = [await self._queue.get()]
-            while not self._queue.empty() and len(items) < _MOST_PIECES:
+            while not self._queue.empty() and len(items) < _MAX_PIECES:
                 items.append(self._queue.get_nowait())
             pieces = [item for item in items if not isinstance(item, ApiError)]
-            self._left -= sum(piece.finish_reason is not None for _, piece in pieces)
+            self._num_unfinished -= sum(piece.finish_reason is not None for _, piece in pieces)
             if pieces:
                 yield pieces
             for item in items:
@@ -75,7 +147,7 @@ class Worker:
         self._max_queue = max_queue
         self._subscriptions: dict[Request, Subscription] = {}
         self._inbox: list[tuple[Callable[[Request], None], Request]] = []
-        self._num_coming = 0  # completions in the inbox
+        self._num_in_inbox = 0  # completions that the engine has not heard of
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
@@ -87,7 +159,7 @@ class Worker:
         """Stop after the current step; unfinished requests get an error."""
         self.thread.remove(self)
         self._inbox.clear()
-        self._num_coming = 0
+        self._num_in_inbox = 0
         self._fail_all(shutting_down())
 
     @property
@@ -101,20 +173,18 @@ class Worker:
         return sum(request.num_logprobs for request in self._subscriptions)
 
     def submit(self, requests: Sequence[Request], name: str | None = None) -> Subscription:
-        """Hand requests to the engine; refused if the model or the queue cannot take them.
+        """Hand requests to the engine; refused if the queue cannot take them.
 
-        The client can ask for its place in the queue by this name.
+        Their prompts must be ones that the model knows. The client can ask for its place in the
+        queue by this name.
         """
-        with refusing("prompt"):
-            for request in requests:
-                self.engine.check(request)
-        wanted = sum(request.config.num_samples for request in requests)
-        if self.engine.num_waiting + self._num_coming + wanted > self._max_queue:
+        number = sum(request.config.num_samples for request in requests)
+        if self.engine.num_waiting + self._num_in_inbox + number > self._max_queue:
             raise queue_full()
         subscription = Subscription(self, requests, name)
         for request in requests:
             self._subscriptions[request] = subscription
-        self._tell(self.engine.add, requests, wanted)
+        self._send(self.engine.add, requests, number)
         return subscription
 
     def place(self, name: str) -> int | None:
@@ -126,14 +196,14 @@ class Worker:
         """Cancel what is left of a subscription."""
         left = [r for r in subscription.requests if self._subscriptions.pop(r, None)]
         if left:
-            self._tell(self.engine.cancel, left)
+            self._send(self.engine.cancel, left)
 
-    def _tell(
-        self, action: Callable[[Request], None], requests: Iterable[Request], num_coming: int = 0
+    def _send(
+        self, action: Callable[[Request], None], requests: Iterable[Request], num_added: int = 0
     ) -> None:
         with self.thread.changes():
             self._inbox += [(action, request) for request in requests]
-            self._num_coming += num_coming
+            self._num_in_inbox += num_added
 
     # On the engine's thread
 
@@ -143,9 +213,9 @@ class Worker:
         return bool(self._inbox) or self.engine.has_work
 
     def take_turn(self) -> None:
-        """Take in what is new, then one step of the engine."""
+        """Take in what is new, then do one step of the engine."""
         with self.thread.changes():
-            actions, self._inbox, self._num_coming = self._inbox, [], 0
+            actions, self._inbox, self._num_in_inbox = self._inbox, [], 0
         refused: list[tuple[Request, Piece | Exception]] = []
         for action, request in actions:
             try:
@@ -155,14 +225,12 @@ class Worker:
         try:
             self._call(self._deliver, refused + self.engine.step())
         except Exception:
-            self._give_up()
-
-    def _give_up(self) -> None:
-        """A bug must not end the service: print the traceback, fail all requests, continue."""
-        tell(traceback.format_exc())
-        for request in list(self._subscriptions):
-            self.engine.cancel(request)
-        self._call(self._fail_all, ApiError(500, "the engine failed; see the server's messages"))
+            # A bug must not end the service: print the traceback, fail all requests, continue.
+            print_message(traceback.format_exc())
+            for request in list(self._subscriptions):
+                self.engine.cancel(request)
+            failure = ApiError(500, "the engine failed; see the server's messages")
+            self._call(self._fail_all, failure)
 
     def _call(self, function: Callable[..., None], argument: object) -> None:
         assert self._loop is not None
@@ -175,7 +243,7 @@ class Worker:
         for request, piece in pieces:
             subscription = self._subscriptions.get(request)
             if isinstance(piece, Exception):
-                self._fail(subscription, piece)
+                _fail(subscription, piece)
             elif subscription is not None:
                 subscription.put(request, piece)
 
@@ -184,10 +252,11 @@ class Worker:
             subscription.fail(error)
         self._subscriptions.clear()
 
-    def _fail(self, subscription: Subscription | None, error: Exception) -> None:
-        """The others go on; a bug's traceback is printed."""
-        is_bug = not isinstance(error, TrafoError)
-        if is_bug:
-            tell("".join(traceback.format_exception(error)))
-        if subscription is not None:
-            subscription.fail(failed() if is_bug else ApiError(500, str(error)))
+
+def _fail(subscription: Subscription | None, error: Exception) -> None:
+    """End one of them, the others continue; a bug's traceback is printed."""
+    is_bug = not isinstance(error, TrafoError)
+    if is_bug:
+        print_message("".join(traceback.format_exception(error)))
+    if subscription is not None:
+        subscription.fail(failed() if is_bug else ApiError(500, str(error)))

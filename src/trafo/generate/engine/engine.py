@@ -72,13 +72,9 @@ class Engine:
         """Place in the queue after the last step: 1 is next, 0 is not waiting. Thread-safe."""
         return self._places.get(request, 0)
 
-    def check(self, request: Request) -> None:
-        """Refuse a request that the model cannot answer."""
-        check_prompt(self.model, request.prompt)
-
     def add(self, request: Request) -> None:
         """Add a request; its samples wait until there is room."""
-        self.check(request)
+        check_prompt(self.model, request.prompt)
         if len(self._settings) > _MOST_SETTINGS:  # later equal ones are sampled apart, no more
             self._settings.clear()
         # Equal settings become one object, which is found by identity: hashing them at every step

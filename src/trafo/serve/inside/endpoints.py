@@ -18,7 +18,6 @@ from torch.nn import Module
 from trafo.generate.translation_attention import translation_attention
 from trafo.models import CausalLM, EncoderDecoder, SequenceModel
 from trafo.serve.errors import ApiError, invalid, refusing
-from trafo.serve.formats import Json
 from trafo.serve.inside import layers
 from trafo.serve.inside.histories import beam_tree, byte_text, rank_merges, replay_merges
 from trafo.serve.inside.runs import ROUTES as RUN_ROUTES
@@ -28,6 +27,7 @@ from trafo.serve.protocol import (
     BeamBody,
     Ids,
     IdsBody,
+    Json,
     MergesBody,
     TextBody,
     TranslationAttentionBody,

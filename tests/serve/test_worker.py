@@ -3,7 +3,7 @@
 import threading
 import time
 
-from trafo.serve.engine_thread import EngineThread
+from trafo.serve.worker import EngineThread
 
 
 class Counting:
