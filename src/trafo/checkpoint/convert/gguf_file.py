@@ -1,6 +1,9 @@
-"""GGUF files, which llama.cpp runs: metadata, a tokenizer, tensors; written and read back."""
+"""GGUF files, which llama.cpp runs: metadata, a tokenizer, tensors; written and read back.
 
-from dataclasses import asdict
+Biases go out as `llama`, which has them beside any head size and rotary scaling; `qwen2` has not.
+"""
+
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -9,17 +12,22 @@ import torch
 from torch import Tensor
 
 from trafo.checkpoint.convert.gguf_reader import GGUF, gguf_package
-from trafo.checkpoint.convert.gguf_tensors import architecture_of, from_gguf_state, to_gguf_state
 from trafo.checkpoint.convert.gguf_tokenizer import write_tokenizer
+from trafo.checkpoint.convert.hugging_face_config import family_of
 from trafo.checkpoint.convert.parity import Parity, save_checked
-from trafo.errors import ConfigError, FormatError
+from trafo.checkpoint.convert.weights import GGUF_GPT2, GGUF_LLAMA, GGUF_QWEN, drop_zero_biases
+from trafo.errors import ConfigError, FormatError, require
 from trafo.models import GPT2, CausalLM, GPT2Config, TransformerLM, TransformerLMConfig
+from trafo.nn.position import rotary_frequencies
 from trafo.runtime.console import say
 from trafo.tokenizer.tokenizer import Tokenizer
 
 Dtype = Literal["float32", "float16", "bfloat16"]
 
-_ARCHITECTURES = ("llama", "qwen2", "qwen3", "gpt2")
+# llama.cpp rotates neighbouring pairs for `llama`, as we do, and halves for Qwen.
+_TABLES = {"llama": GGUF_LLAMA, "qwen2": GGUF_QWEN, "qwen3": GGUF_QWEN, "gpt2": GGUF_GPT2}
+_ROPE_FREQS = "rope_freqs.weight"
+"""what the frequencies of the rotation are divided by, if that is not one number"""
 _SIZES = {
     "context_length": "context_length",
     "d_model": "embedding_length",
@@ -56,10 +64,10 @@ def save_gguf(
         raise ConfigError(f"llama.cpp has no counterpart of a {type(model).__name__}")
 
     def write(draft: Path) -> None:
-        writer = gguf.GGUFWriter(draft, architecture_of(model.config))
+        writer = gguf.GGUFWriter(draft, _architecture_of(model.config))
         _write_config(writer, model.config)
         write_tokenizer(writer, gguf, model.config.vocab_size, tokenizer)
-        for name, tensor in to_gguf_state(model).items():
+        for name, tensor in _export_state(model).items():
             kind = _storage(gguf, tensor, dtype)
             numbers = gguf.quants.quantize(tensor.detach().float().cpu().numpy(), kind)
             writer.add_tensor(name, numbers, raw_dtype=kind)
@@ -77,9 +85,38 @@ def load_gguf(path: str | Path) -> CausalLM:
     config = read_gguf_config(file)
     tensors = {name: torch.from_numpy(numbers) for name, numbers in file.tensors().items()}
     try:
-        return from_gguf_state(tensors, config, file.architecture)
+        return _import_model(config, tensors, file.architecture)
     except FormatError as error:
         raise file.refusal(error.what, error.hint) from None
+
+
+def _architecture_of(config: TransformerLMConfig | GPT2Config) -> str:
+    """llama.cpp's name for a model of this config."""
+    if isinstance(config, GPT2Config):
+        return "gpt2"
+    require(config.window is None, f"window is {config.window}, which llama.cpp would ignore")
+    if family_of(config) != "qwen3":
+        return "llama"
+    what = "qk_norm is on with rope_scaling llama3, which no architecture of llama.cpp combines"
+    require(config.rope_scaling != "llama3", what, "export a Hugging Face folder instead")
+    return "qwen3"
+
+
+def _export_state(model: TransformerLM | GPT2) -> dict[str, Tensor]:
+    tensors = _TABLES[_architecture_of(model.config)].export_state(model)
+    if isinstance(model, TransformerLM) and model.config.rope_scaling == "llama3":
+        tensors[_ROPE_FREQS] = _divisors(model.config)
+    return tensors
+
+
+def _import_model(
+    config: TransformerLMConfig | GPT2Config, tensors: dict[str, Tensor], architecture: str
+) -> CausalLM:
+    if isinstance(config, TransformerLMConfig):
+        if (divisors := tensors.pop(_ROPE_FREQS, None)) is not None:
+            config = _with_divisors(config, divisors)
+        tensors = drop_zero_biases(tensors, ".attn_output.bias")
+    return _TABLES[architecture].import_model(config, tensors)
 
 
 def _write_config(writer: Any, config: TransformerLMConfig | GPT2Config) -> None:
@@ -121,8 +158,8 @@ def read_gguf_config(file: GGUF) -> TransformerLMConfig | GPT2Config:
 
 def _read_config(file: GGUF) -> TransformerLMConfig | GPT2Config:
     kind = file.architecture
-    if kind not in _ARCHITECTURES:
-        raise file.refusal(f"architecture {kind!r}", f"trafo reads {', '.join(_ARCHITECTURES)}")
+    if kind not in _TABLES:
+        raise file.refusal(f"architecture {kind!r}", f"trafo reads {', '.join(_TABLES)}")
     shapes = file.shapes()
     defaults = {"vocab_size": shapes.get("token_embd.weight", (None,))[0]}
     shape: dict[str, Any] = {
@@ -159,7 +196,7 @@ def _read_head_size(file: GGUF, d_model: int, heads: int) -> int | None:
 
 
 def _read_rotation(file: GGUF) -> dict[str, Any]:
-    """Llama 3.1's scaling is a tensor instead, see `gguf_tensors`."""
+    """Llama 3.1's scaling is a tensor instead, see `_with_divisors`."""
     kind = file.architecture
     found: dict[str, Any] = {"rope_theta": file.number(f"{kind}.rope.freq_base", 10_000.0)}
     original = file.integer(f"{kind}.rope.scaling.original_context_length", 8192)
@@ -174,3 +211,25 @@ def _read_rotation(file: GGUF) -> dict[str, Any]:
         raise file.refusal(f"rotary scaling {scaling!r}", "trafo knows none and linear here")
     factor = file.number(f"{kind}.rope.scaling.factor", 1.0)
     return found | {"rope_scaling": "linear", "rope_factor": factor}
+
+
+def _divisors(config: TransformerLMConfig) -> Tensor:
+    frequencies = rotary_frequencies(config.rope_theta, config.d_head)
+    assert config.rotary_scaling is not None
+    return (frequencies / config.rotary_scaling.apply(frequencies)).float()
+
+
+def _with_divisors(config: TransformerLMConfig, divisors: Tensor) -> TransformerLMConfig:
+    """Others' files hold the result of Llama 3.1's scaling without settings: try the usual ones."""
+    factors = [config.rope_factor, divisors.max().item() if divisors.numel() else 0.0]
+    for factor in factors if config.rope_scaling == "none" else []:
+        if factor <= 0:
+            continue
+        scaled = replace(config, rope_scaling="llama3", rope_factor=factor)
+        expected = _divisors(scaled)
+        if expected.shape == divisors.shape and torch.allclose(expected, divisors, rtol=1e-4):
+            return scaled
+    raise FormatError(
+        f"{_ROPE_FREQS} holds a rotary scaling of its own",
+        hint="trafo knows linear scaling and that of Llama 3.1",
+    )

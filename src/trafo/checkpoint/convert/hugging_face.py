@@ -7,10 +7,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trafo.checkpoint.convert import gpt2, llama
+from trafo.checkpoint.convert.hugging_face_config import (
+    FAMILIES,
+    from_gpt2_config,
+    from_llama_config,
+    to_gpt2_config,
+    to_llama_config,
+)
 from trafo.checkpoint.convert.hugging_face_tokenizer import write_tokenizer
 from trafo.checkpoint.convert.parity import Parity, measure_parity
-from trafo.checkpoint.convert.weights import widest_dtype
+from trafo.checkpoint.convert.weights import (
+    HF_GPT2,
+    HF_TRANSFORMER_LM,
+    drop_zero_biases,
+    refuse_second_head,
+    widest_dtype,
+)
 from trafo.checkpoint.tensor_file import read_tensors, write_tensors
 from trafo.errors import ConfigError, FormatError, TrafoError
 from trafo.models import GPT2, CausalLM, GPT2Config, TransformerLM, TransformerLMConfig
@@ -19,6 +31,7 @@ from trafo.runtime.console import say
 from trafo.runtime.json_text import read_json
 from trafo.tokenizer.tokenizer import Tokenizer
 
+_OUTPUT_BIAS = ".self_attn.o_proj.bias"  # Llama has it with the others
 _SWITCHES = ("tie_word_embeddings", "use_sliding_window")
 
 
@@ -30,7 +43,7 @@ def save_hugging_face(
     tokenizer: Tokenizer | None = None,
 ) -> Parity:
     """Write a folder that `transformers` loads; returns (and stores) how well it agrees."""
-    config, state = _theirs(model)
+    config, state = _export(model)
     tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in state.items()}
     config["torch_dtype"] = str(widest_dtype(tensors)).removeprefix("torch.")
     with atomic_folder(folder, marker="config.json") as new:
@@ -51,9 +64,7 @@ def load_hugging_face(folder: str | Path) -> CausalLM:
     config = read_hugging_face_config(folder)
     tensors = _read_tensors(folder)
     try:
-        if isinstance(config, GPT2Config):
-            return gpt2.from_gpt2_state(tensors, config)
-        return llama.from_llama_state(tensors, config)
+        return _import_model(config, tensors)
     except FormatError as error:
         raise FormatError(error.what, where=str(folder), hint=error.hint) from None
 
@@ -68,26 +79,50 @@ def read_hugging_face_config(folder: Path) -> TransformerLMConfig | GPT2Config:
             what = f"{name} is {theirs[name]!r}, expected true or false"
             raise FormatError(what, where=str(where))
     try:
-        if kind in llama.FAMILIES:
-            return llama.from_llama_config(theirs)
+        if kind in FAMILIES:
+            return from_llama_config(theirs)
         if kind == "gpt2":
-            return gpt2.from_gpt2_config(theirs)
+            return from_gpt2_config(theirs)
     except TrafoError as error:
         raise FormatError(error.what, where=str(where), hint=error.hint) from None
     except KeyError as error:
         raise FormatError(f"has no {error}", where=str(where)) from None
     except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise FormatError(f"does not describe a model: {error}", where=str(where)) from None
-    hint = f"trafo reads {', '.join(llama.FAMILIES)} and gpt2"
+    hint = f"trafo reads {', '.join(FAMILIES)} and gpt2"
     raise FormatError(f"model_type is {kind!r}", where=str(where), hint=hint)
 
 
-def _theirs(model: CausalLM) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    if isinstance(model, TransformerLM):
-        return llama.to_llama_config(model.config), llama.to_llama_state(model)
+def _export(model: CausalLM) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What goes into config.json, and the tensors."""
     if isinstance(model, GPT2):
-        return gpt2.to_gpt2_config(model.config), gpt2.to_gpt2_state(model)
-    raise ConfigError(f"a {type(model).__name__} has no counterpart at Hugging Face")
+        return to_gpt2_config(model.config), HF_GPT2.export_state(model)
+    if not isinstance(model, TransformerLM):
+        raise ConfigError(f"a {type(model).__name__} has no counterpart at Hugging Face")
+    config, state = to_llama_config(model.config), HF_TRANSFORMER_LM.export_state(model)
+    if config["attention_bias"] and config["model_type"] == "llama":  # it has one more bias
+        zeros = torch.zeros_like(state["model.norm.weight"])
+        layers = range(model.config.num_layers)
+        state |= {f"model.layers.{i}{_OUTPUT_BIAS}": zeros.clone() for i in layers}
+    return config, state
+
+
+def _import_model(config: TransformerLMConfig | GPT2Config, tensors: dict[str, Tensor]) -> CausalLM:
+    """Tensors that follow from the others may be in the file, too."""
+    if isinstance(config, GPT2Config):  # older files leave out the prefix
+        tensors = {
+            name if name.startswith(("transformer.", "lm_head.")) else f"transformer.{name}": tensor
+            for name, tensor in tensors.items()
+        }
+        table, harmless = HF_GPT2, [".attn.bias", ".attn.masked_bias"]  # the causal masks
+    else:
+        table, harmless = HF_TRANSFORMER_LM, ["rotary_emb.inv_freq"]
+        tensors = drop_zero_biases(tensors, _OUTPUT_BIAS) if config.qkv_bias else tensors
+    if not config.tied_head:
+        return table.import_model(config, tensors, tuple(harmless))
+    model = table.import_model(config, tensors, (*harmless, "lm_head.weight"))
+    refuse_second_head(tensors, table.name("token_embeddings.weight"))
+    return model
 
 
 def _read_tensors(folder: Path) -> dict[str, Tensor]:

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trafo.checkpoint.convert.hugging_face_config import family_of
 from trafo.checkpoint.convert.hugging_face_tokenizer import write_markers
-from trafo.checkpoint.convert.llama import family_of
 from trafo.checkpoint.convert.parity import Parity, save_checked
 from trafo.checkpoint.convert.weights import fill
 from trafo.checkpoint.locate import LLAMA2C_HEADER, TOKENIZER_SUFFIX, read_llama2c_header

@@ -1,9 +1,7 @@
-"""TransformerLM <-> Hugging Face's Llama, Mistral, Qwen2 and Qwen3.
+"""Our configs <-> Hugging Face's `config.json`: Llama, Mistral, Qwen2, Qwen3 and GPT-2.
 
-They are one network with a few switches: Mistral may have a sliding window, Qwen2 has
-biases on queries, keys and values, Qwen3 norms queries and keys. Names differ, and so does the
-order of rotary pairs: we rotate neighbours (2k, 2k+1), as the RoPE paper does, Hugging Face rotates
-(k, k + d/2). Moving the rows of the query and key matrices makes both compute the same scores.
+The first four are one network, TransformerLM, with a few switches: Mistral may have a sliding
+window, Qwen2 has biases on queries, keys and values, Qwen3 norms queries and keys.
 
 Biases go out as Llama's `attention_bias`, with one of zeros on the output: in a folder that names
 Qwen2, transformers replaces the tokenizer by Qwen2's own.
@@ -12,22 +10,8 @@ Qwen2, transformers replaces the tokenizer by Qwen2's own.
 from dataclasses import asdict
 from typing import Any, Literal
 
-import torch
-from einops import rearrange
-from jaxtyping import Float
-from torch import Tensor
-
-from trafo.checkpoint.convert.weights import (
-    NameTable,
-    expand,
-    fill,
-    refuse_second_head,
-    require_layers,
-    require_names,
-    with_weights,
-)
 from trafo.errors import ConfigError, FormatError
-from trafo.models import CausalLM, TransformerLM, TransformerLMConfig
+from trafo.models import GPT2Config, TransformerLMConfig
 
 Family = Literal["llama", "mistral", "qwen2", "qwen3"]
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
@@ -38,7 +22,7 @@ _CLASSES = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
-_SIZES = {
+_LLAMA_SIZES = {
     "vocab_size": "vocab_size",
     "context_length": "max_position_embeddings",
     "d_model": "hidden_size",
@@ -47,33 +31,15 @@ _SIZES = {
     "num_heads": "num_attention_heads",
 }
 """our names of the sizes, and theirs in config.json"""
-_NAMES: NameTable = (
-    *with_weights(
-        (
-            ("token_embeddings", "model.embed_tokens"),
-            ("layers.{i}.attn.q_proj", "model.layers.{i}.self_attn.q_proj"),
-            ("layers.{i}.attn.k_proj", "model.layers.{i}.self_attn.k_proj"),
-            ("layers.{i}.attn.v_proj", "model.layers.{i}.self_attn.v_proj"),
-            ("layers.{i}.attn.output_proj", "model.layers.{i}.self_attn.o_proj"),
-            ("layers.{i}.attn.q_norm", "model.layers.{i}.self_attn.q_norm"),
-            ("layers.{i}.attn.k_norm", "model.layers.{i}.self_attn.k_norm"),
-            ("layers.{i}.ln1", "model.layers.{i}.input_layernorm"),
-            ("layers.{i}.ln2", "model.layers.{i}.post_attention_layernorm"),
-            ("layers.{i}.ffn.w1", "model.layers.{i}.mlp.gate_proj"),
-            ("layers.{i}.ffn.w2", "model.layers.{i}.mlp.down_proj"),
-            ("layers.{i}.ffn.w3", "model.layers.{i}.mlp.up_proj"),
-            ("ln_final", "model.norm"),
-            ("lm_head", "lm_head"),
-        )
-    ),
-    ("layers.{i}.attn.q_proj.bias", "model.layers.{i}.self_attn.q_proj.bias"),
-    ("layers.{i}.attn.k_proj.bias", "model.layers.{i}.self_attn.k_proj.bias"),
-    ("layers.{i}.attn.v_proj.bias", "model.layers.{i}.self_attn.v_proj.bias"),
-)
-
+_GPT2_SIZES = {
+    "vocab_size": "vocab_size",
+    "context_length": "n_positions",
+    "d_model": "n_embd",
+    "num_layers": "n_layer",
+    "num_heads": "n_head",
+}
+"""our names of the sizes, and theirs in config.json"""
 _ORIGINAL = "original_max_position_embeddings"
-_OUTPUT_BIAS = ".self_attn.o_proj.bias"  # Llama has it with the others
-
 # The switches of a TransformerLM that none of them has, and what they have instead.
 _ALL_HAVE = {
     "norm_placement": "pre",
@@ -102,17 +68,6 @@ def family_of(config: TransformerLMConfig) -> Family:
     return "llama" if config.window is None else "mistral"
 
 
-def tensor_names(config: TransformerLMConfig, table: NameTable) -> dict[str, str]:
-    """{ours: theirs} of the tensors in the table that a model of this config has."""
-    absent = (
-        *([] if config.qkv_bias else ["_proj.bias"]),
-        *([] if config.qk_norm else ["q_norm.weight", "k_norm.weight"]),
-        *(["lm_head.weight"] if config.tied_head else []),
-    )
-    names = expand(table, config.num_layers)
-    return {ours: theirs for ours, theirs in names.items() if not ours.endswith(absent)}
-
-
 def to_llama_config(config: TransformerLMConfig) -> dict[str, Any]:
     """What goes into config.json."""
     family = _family_out(config)
@@ -120,7 +75,7 @@ def to_llama_config(config: TransformerLMConfig) -> dict[str, Any]:
     return {
         "architectures": [_CLASSES[family]],
         "model_type": family,
-        **{theirs: sizes[ours] for ours, theirs in _SIZES.items()},
+        **{theirs: sizes[ours] for ours, theirs in _LLAMA_SIZES.items()},
         "num_key_value_heads": config.num_kv_heads or config.num_heads,
         "head_dim": config.d_head,
         "hidden_act": "silu",
@@ -172,7 +127,7 @@ def _to_window(config: TransformerLMConfig, family: Family) -> dict[str, Any]:
 def from_llama_config(theirs: dict[str, Any]) -> TransformerLMConfig:
     """Our config from config.json; unsupported settings are an error."""
     family: Family = theirs["model_type"]
-    sizes = {ours: theirs[name] for ours, name in _SIZES.items()}
+    sizes = {ours: theirs[name] for ours, name in _LLAMA_SIZES.items()}
     heads, d_model = sizes["num_heads"], sizes["d_model"]
     activation = theirs.get("hidden_act", "silu")
     _refuse(activation not in ("silu", "swish"), f"activation {activation!r}")
@@ -249,73 +204,36 @@ def _refuse(found: bool, what: str) -> None:
         raise FormatError(f"the model uses {what}, which TransformerLM does not have")
 
 
-def to_llama_state(model: TransformerLM) -> dict[str, Tensor]:
-    """The model's tensors as Hugging Face names and orders them."""
-    config, state = model.config, renamed_state(model, _NAMES, halves=True)
-    if config.qkv_bias and _family_out(config) == "llama":
-        zeros = torch.zeros_like(state["model.norm.weight"])
-        layers = range(config.num_layers)
-        state |= {f"model.layers.{i}{_OUTPUT_BIAS}": zeros.clone() for i in layers}
-    return state
-
-
-def renamed_state(model: TransformerLM, table: NameTable, *, halves: bool) -> dict[str, Tensor]:
-    """The model's tensors by the names in the table; `halves`: pairs in Hugging Face's order."""
-    names, d_head = tensor_names(model.config, table), model.config.d_head
+def to_gpt2_config(config: GPT2Config) -> dict[str, Any]:
+    """What goes into config.json."""
     return {
-        names[ours]: _to_halves(tensor, d_head) if halves and _is_rotated(ours) else tensor
-        for ours, tensor in model.state_dict().items()
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        **{theirs: getattr(config, ours) for ours, theirs in _GPT2_SIZES.items()},
+        "n_inner": config.feed_forward_size,
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": config.norm_eps,
+        "resid_pdrop": config.dropout,
+        "embd_pdrop": config.dropout,
+        "attn_pdrop": config.dropout,
+        "tie_word_embeddings": config.tied_head,
+        # Theirs default to 50256, which smaller vocabularies do not have.
+        "bos_token_id": None,
+        "eos_token_id": None,
     }
 
 
-def from_llama_state(theirs: dict[str, Tensor], config: TransformerLMConfig) -> CausalLM:
-    """A model with these weights."""
-    require_layers(config.num_layers, theirs)
-    names = tensor_names(config, _NAMES)
-    harmless = ("rotary_emb.inv_freq", *(["lm_head.weight"] * config.tied_head))
-    theirs = drop_zero_biases(theirs, _OUTPUT_BIAS) if config.qkv_bias else theirs
-    require_names(theirs, names.values(), harmless)
-    if config.tied_head:
-        refuse_second_head(theirs, "model.embed_tokens.weight")
-    return fill_renamed(config, theirs, names, halves=True)
-
-
-def drop_zero_biases(theirs: dict[str, Tensor], suffix: str) -> dict[str, Tensor]:
-    """Without the biases on the output of attention, which Llama has and which must be zero."""
-    output = [name for name in theirs if name.endswith(suffix)]
-    _refuse(any(theirs[name].any() for name in output), "biases on the output of attention")
-    return {name: tensor for name, tensor in theirs.items() if name not in output}
-
-
-def fill_renamed(
-    config: TransformerLMConfig, theirs: dict[str, Tensor], names: dict[str, str], *, halves: bool
-) -> CausalLM:
-    """A model with these weights; {ours: theirs} are `names`."""
-    state = {
-        ours: _to_pairs(theirs[name], config.d_head)
-        if halves and _is_rotated(ours)
-        else theirs[name]
-        for ours, name in names.items()
-    }
-    return fill(config, state)
-
-
-def _is_rotated(name: str) -> bool:
-    """Whether the rows of this tensor of ours are in the order of rotary pairs."""
-    return name.rpartition(".")[0].endswith(("q_proj", "k_proj", "q_norm", "k_norm"))
-
-
-def _to_halves(weight: Float[Tensor, "rows ..."], d_head: int) -> Float[Tensor, "rows ..."]:
-    """Neighbouring pairs (2k, 2k+1) of each head become (k, k + d/2)."""
-    return _reordered(weight, "(heads pair two) ... -> (heads two pair) ...", d_head)
-
-
-def _to_pairs(weight: Float[Tensor, "rows ..."], d_head: int) -> Float[Tensor, "rows ..."]:
-    """(k, k + d/2) of each head become neighbouring pairs (2k, 2k+1)."""
-    return _reordered(weight, "(heads two pair) ... -> (heads pair two) ...", d_head)
-
-
-def _reordered(weight: Tensor, order: str, d_head: int) -> Tensor:
-    if weight.ndim == 0 or weight.shape[0] % d_head:
-        raise FormatError(f"{tuple(weight.shape)} does not split into heads of {d_head}")
-    return rearrange(weight, order, two=2, pair=d_head // 2).contiguous()
+def from_gpt2_config(theirs: dict[str, Any]) -> GPT2Config:
+    """Our config from config.json; unsupported settings are an error."""
+    activation = theirs.get("activation_function", "gelu_new")
+    if activation not in ("gelu_new", "gelu_pytorch_tanh"):
+        raise FormatError(f"the model uses activation {activation!r}, GPT2 has tanh-GELU only")
+    if theirs.get("scale_attn_by_inverse_layer_idx") or not theirs.get("scale_attn_weights", True):
+        raise FormatError("the model scales its attention in a way that GPT2 does not have")
+    return GPT2Config(
+        **{ours: theirs[name] for ours, name in _GPT2_SIZES.items()},
+        d_ff=theirs.get("n_inner"),
+        tied_head=theirs.get("tie_word_embeddings", True),
+        norm_eps=float(theirs.get("layer_norm_epsilon", 1e-5)),
+        dropout=theirs.get("resid_pdrop", 0.1),
+    )
