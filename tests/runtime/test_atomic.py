@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 
 from trafo.errors import StorageError
+from trafo.runtime import atomic
 from trafo.runtime.atomic import (
+    LOCK,
     atomic_folder,
     atomic_write,
     exchange,
     exchange_by_renaming,
+    lock_folder,
     remove_leftovers_in,
     storage_errors,
 )
@@ -294,3 +297,33 @@ def test_what_killed_writers_left_is_removed_by_the_next_but_not_what_is_being_w
             fill(fast)
         assert living.exists()
     assert {path.name for path in tmp_path.iterdir()} == {target.name, other.name}
+
+
+def test_a_locked_folder_belongs_to_one_at_a_time(tmp_path):
+    with lock_folder(tmp_path):
+        with pytest.raises(StorageError, match="is being written by another process"):
+            lock_folder(tmp_path).__enter__()
+        assert (tmp_path / LOCK).exists()
+    with lock_folder(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EBADF])
+def test_network_file_systems_without_locks_can_be_written(tmp_path, monkeypatch, code):
+    """Some have none, and some refuse to lock what is open for reading only, as folders are."""
+
+    def refuse(descriptor, *, blocking):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(atomic, "lock_descriptor", refuse)
+    leftover = tmp_path / ".a.0123456789ab.tmp"  # perhaps of a living writer
+    leftover.touch()
+    os.utime(leftover, (0, 0))
+    with atomic_write(tmp_path / "a", "w") as file:
+        file.write("text")
+    with atomic_folder(tmp_path / "b", marker="manifest") as folder:
+        (folder / "manifest").touch()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [leftover.name, "a", "b"]
+    if code == errno.ENOLCK:
+        with lock_folder(tmp_path):
+            pass

@@ -273,7 +273,13 @@ def lock_file(file: IO[Any], path: Path) -> None:
 
     If another process holds the lock, raise an error about `path`.
     """
-    if not _try_lock(file.fileno(), without_locks=True):
+    try:
+        is_locked = lock_descriptor(file.fileno(), blocking=False)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS_HERE:
+            raise
+        is_locked = True
+    if not is_locked:
         raise StorageError(
             "is being written by another process",
             where=str(path),
@@ -292,14 +298,8 @@ def lock_folder(folder: Path) -> Iterator[None]:
         yield
 
 
-def _try_lock(descriptor: int, *, without_locks: bool = False) -> bool:
-    """Lock an open file or folder until it is closed, and return whether that was possible.
-
-    `without_locks` is the answer on network file systems that have none.
-    """
-    try:
+def _try_lock(descriptor: int) -> bool:
+    """Lock it until it is closed, and return whether that was possible: not on every system."""
+    with suppress(OSError):
         return lock_descriptor(descriptor, blocking=False)
-    except OSError as error:
-        if error.errno not in _NO_LOCKS_HERE:
-            raise
-        return without_locks
+    return False
