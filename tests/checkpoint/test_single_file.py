@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trafo.checkpoint.single_file import load_checkpoint, save_checkpoint
+from trafo.checkpoint.snapshot import load_checkpoint, save_checkpoint
 from trafo.errors import FormatError
 from trafo.models import TransformerLM
 from trafo.optim import SGD, AdamW, Muon, cross_entropy

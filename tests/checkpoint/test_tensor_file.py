@@ -6,7 +6,7 @@ import stat
 import pytest
 import torch
 
-from trafo.checkpoint.tensor_file import read_tensors, write_tensors
+from trafo.checkpoint.snapshot import read_tensors, write_tensors
 from trafo.errors import FormatError, StorageError
 
 

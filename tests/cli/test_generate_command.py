@@ -14,7 +14,7 @@ import torch
 
 from trafo.checkpoint.bundle import load_bundle
 from trafo.checkpoint.convert.hugging_face import save_hugging_face
-from trafo.checkpoint.tensor_file import read_tensors, write_tensors
+from trafo.checkpoint.snapshot import read_tensors, write_tensors
 from trafo.cli import pipes
 from trafo.cli.generate import write
 from trafo.cli.main import main

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from trafo import nn
-from trafo.checkpoint.single_file import load_checkpoint, save_checkpoint
+from trafo.checkpoint.snapshot import load_checkpoint, save_checkpoint
 from trafo.data.windows import get_batch
 from trafo.models import TransformerBlock, TransformerLM
 from trafo.optim import AdamW, clip_gradients, cross_entropy, warmup_cosine

@@ -75,7 +75,7 @@ def at_saves(
 
 @pytest.mark.parametrize(
     "patches",
-    [{"os__fsync": fail_to_sync}, {"trafo__checkpoint__tensor_file__save_file": fail_to_write}],
+    [{"os__fsync": fail_to_sync}, {"trafo__checkpoint__snapshot__save_file": fail_to_write}],
     ids=["while syncing", "while writing tensors"],
 )
 def test_a_disk_that_is_full_for_a_while_costs_one_checkpoint(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from trafo.checkpoint.bundle import Bundle, load, load_bundle, load_config
     from trafo.checkpoint.export import export_model
     from trafo.checkpoint.locate import load_tokenizer
-    from trafo.checkpoint.single_file import load_checkpoint, save_checkpoint
+    from trafo.checkpoint.snapshot import load_checkpoint, save_checkpoint
 
 __all__ = [
     "Bundle",
@@ -30,6 +30,6 @@ __getattr__, __dir__ = on_first_use(
         "bundle": ["Bundle", "load", "load_bundle", "load_config"],
         "export": ["export_model"],
         "locate": ["load_tokenizer"],
-        "single_file": ["load_checkpoint", "save_checkpoint"],
+        "snapshot": ["load_checkpoint", "save_checkpoint"],
     },
 )

@@ -28,8 +28,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from trafo.checkpoint.locate import MANIFEST
-from trafo.checkpoint.snapshot import Snapshot
-from trafo.checkpoint.tensor_file import read_tensors, write_tensors
+from trafo.checkpoint.snapshot import Snapshot, read_tensors, write_tensors
 from trafo.errors import FormatError, InputError, TrafoError
 from trafo.runtime.atomic import (
     atomic_folder,

@@ -23,7 +23,7 @@ from trafo.checkpoint.convert.weights import (
     refuse_second_head,
     widest_dtype,
 )
-from trafo.checkpoint.tensor_file import read_tensors, write_tensors
+from trafo.checkpoint.snapshot import read_tensors, write_tensors
 from trafo.errors import ConfigError, FormatError, TrafoError
 from trafo.models import GPT2, CausalLM, GPT2Config, TransformerLM, TransformerLMConfig
 from trafo.runtime.atomic import atomic_folder

@@ -9,7 +9,7 @@ from string import ascii_uppercase
 import numpy as np
 import pytest
 
-from trafo.checkpoint.convert.gguf_pre_tokenizers import NAMES, PATTERNS, REFUSED
+from trafo.checkpoint.convert.gguf_tokenizer import NAMES, PATTERNS, REFUSED
 from trafo.checkpoint.locate import load_tokenizer
 from trafo.errors import FormatError
 from trafo.tokenizer.formats.gpt2 import to_printable
