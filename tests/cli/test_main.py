@@ -14,7 +14,7 @@ from trafo.cli.verbs import VERBS, Group, Verb
 from trafo.errors import InputError
 from trafo.runtime import progress
 
-HEAVY = ("tyro", "rich", "numpy", "numba", "torch", "omegaconf", "regex")
+HEAVY = ("yaml", "rich", "numpy", "numba", "torch", "regex")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ class Root(Base):
 def test_every_setting_with_type_default_and_help():
     assert fields_table(Root) == (
         Setting("seed", "int", 0, "where randomness starts"),
-        Setting("path", "Path", REQUIRED, "where to", is_path=True),
+        Setting("path", "Path", REQUIRED, "where to"),
         Setting("name", "str | None", None, "what to call it"),
         Setting("tags", "list[str]", [], ""),
         Setting("model.width", "int", 64, "how wide,\nin numbers"),

@@ -1,14 +1,12 @@
 """Flags in kebab case, help with every default, one-line errors."""
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import pytest
-import tyro
 
-from trafo.config import parse_flags
+from trafo.config import Positional, parse_flags
 from trafo.errors import ConfigError, InputError
 
 
@@ -28,7 +26,7 @@ class Model:
 class Options:
     """Train something."""
 
-    input: tyro.conf.Positional[Path]
+    input: Positional[Path]
     """the text"""
     vocab_size: int = 32_000
     """tokens: a text which its source breaks
@@ -104,14 +102,6 @@ def test_a_wrong_choice_is_answered_with_the_right_ones(value, hint):
     assert refusal("a", "--pattern", value) == f"--pattern: {value!r} is not a choice; {hint}"
 
 
-def test_without_tyros_hook_its_own_words_must_do(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "tyro._errors", None)
-    with pytest.raises(SystemExit) as caught:
-        parse_flags(Options, ["a", "--vocab-size", "x"])
-    assert caught.value.code == 2
-    assert "--vocab-size" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("flags", "is_tied"),
     [
@@ -157,15 +147,15 @@ def test_a_misspelt_required_flag_is_named_not_called_missing() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    folder: tyro.conf.Positional[Path] = Path("runs")
-    kind: tyro.conf.Positional[Literal["long", "short"]] = "long"
+    folder: Positional[Path] = Path("runs")
+    kind: Positional[Literal["long", "short"]] = "long"
     json: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    first: tyro.conf.Positional[str]
-    second: tyro.conf.Positional[str]
+    first: Positional[str]
+    second: Positional[str]
     json: bool = False
 
 
@@ -181,3 +171,29 @@ def test_a_misspelt_flag_is_named_though_positional_arguments_are_missing(
 def test_a_single_dash_does_not_look_like_an_empty_path() -> None:
     with pytest.raises(ConfigError, match=r"^unknown flag -x; "):
         parse_flags(Runs, ["-x"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy:
+    sources: Positional[tuple[Path, ...]] = ()
+    target: Positional[Path]
+    bias: tuple[tuple[int, float], ...] = ()
+    betas: tuple[float, float] = (0.9, 0.95)
+    tags: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("a", Copy(target=Path("a"))),
+        ("a b c", Copy(sources=(Path("a"), Path("b")), target=Path("c"))),
+        ("a --betas 0 1e-1 b", Copy(sources=(Path("a"),), target=Path("b"), betas=(0.0, 0.1))),
+        ("a --bias 5 -1.5 7 2", Copy(target=Path("a"), bias=((5, -1.5), (7, 2.0)))),
+        ("--tags x y --betas 1 2 a", Copy(target=Path("a"), tags=("x", "y"), betas=(1.0, 2.0))),
+        ("--tags x -- a", Copy(target=Path("a"), tags=("x",))),
+        ("--tags=x a", Copy(target=Path("a"), tags=("x",))),
+        ("-- --a", Copy(target=Path("--a"))),
+    ],
+)
+def test_flags_take_the_words_that_belong_to_them(words: str, expected: Copy) -> None:
+    assert parse_flags(Copy, words.split()) == expected

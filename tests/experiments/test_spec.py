@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.experiments.conftest import MakeExperiment
 
-from trafo.config.load import merged, nested
+from trafo.config import merge, nest
 from trafo.errors import ConfigError
 from trafo.experiments.spec import make_experiment, read_experiment
 
@@ -65,8 +65,8 @@ def test_dotted_and_nested_keys_are_the_same(tree: dict[str, Any]) -> None:
             flat |= dotted(value, f"{prefix}{key}.") if inner else {prefix + key: value}
         return flat
 
-    assert nested(dotted(tree)) == nested(tree) == tree
-    assert merged(tree, {}) == merged({}, tree) == merged(tree, tree) == tree
+    assert nest(dotted(tree)) == nest(tree) == tree
+    assert merge(tree, {}) == merge({}, tree) == merge(tree, tree) == tree
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from pathlib import Path
 TEXT = "The quick brown fox jumps over the lazy dog, Größe 12345 und 猫 🙂.\nShe can't.\n" * 200
 SMALL = ["--model.d-model", "32", "--model.num-layers", "1", "--model.num-heads", "2"]
 SMALL += ["--model.context-length", "32", "--batch-size", "4", "--threads", "1"]
-SHOWN = ("numpy", "numba", "torch", "omegaconf", "tyro", "pydantic", "starlette")
+SHOWN = ("numpy", "numba", "torch", "PyYAML", "pydantic", "starlette")
 
 
 def check_environment() -> None:

@@ -164,7 +164,7 @@ def _from_checkpoint(path: Path) -> Bundle:
 
 def _decoding(path: Path) -> Mapping[str, Any]:
     """From the run's config, else from the checkpoint's copy of it."""
-    from trafo.config.yaml_file import read_yaml
+    from trafo.config import read_yaml
 
     saved: Mapping[str, Any] = read_state(path).get("config", {})
     file = path.parent.parent / RUN_CONFIG

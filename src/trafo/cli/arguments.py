@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
-from tyro.conf import Positional, arg
+from trafo.config import Argument, Positional
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -14,22 +14,20 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound="DataclassInstance")
 
 # Text, not `Path`: a URL such as s3://bucket/tok would lose a slash.
-TokenizerPath = Annotated[Positional[str], arg(metavar="TOKENIZER")]
-Place = Annotated[str, arg(metavar="PATH")]
-OptionalPlace = Annotated[str | None, arg(metavar="PATH")]
-TextPaths = Annotated[
-    Positional[tuple[str, ...]], arg(metavar="TEXT ...", help_behavior_hint="(required)")
-]
-RunPath = Annotated[Positional[Path], arg(metavar="RUN")]
+TokenizerPath = Annotated[Positional[str], Argument(metavar="TOKENIZER")]
+Place = Annotated[str, Argument(metavar="PATH")]
+OptionalPlace = Annotated[str | None, Argument(metavar="PATH")]
+TextPaths = Annotated[Positional[tuple[str, ...]], Argument(metavar="TEXT ...")]
+RunPath = Annotated[Positional[Path], Argument(metavar="RUN")]
 LATEST = Path("runs/latest")
 """the run that was trained last"""
-Texts = Annotated[Positional[tuple[str, ...]], arg(metavar="TEXT ...")]
-Paths = Annotated[tuple[str, ...], arg(metavar="PATH ...")]
-OptionalPath = Annotated[Path | None, arg(metavar="PATH")]
-OptionalString = Annotated[str | None, arg(metavar="STR")]
-OptionalInt = Annotated[int | None, arg(metavar="INT")]
-OptionalFloat = Annotated[float | None, arg(metavar="FLOAT")]
-Strings = Annotated[tuple[str, ...], arg(metavar="STR ...")]
+Texts = Annotated[Positional[tuple[str, ...]], Argument(metavar="TEXT ...")]
+Paths = Annotated[tuple[str, ...], Argument(metavar="PATH ...")]
+OptionalPath = Annotated[Path | None, Argument(metavar="PATH")]
+OptionalString = Annotated[str | None, Argument(metavar="STR")]
+OptionalInt = Annotated[int | None, Argument(metavar="INT")]
+OptionalFloat = Annotated[float | None, Argument(metavar="FLOAT")]
+Strings = Annotated[tuple[str, ...], Argument(metavar="STR ...")]
 
 Errors = Literal["strict", "replace"]
 SpecialPolicy = Literal["allow", "ignore", "refuse"]

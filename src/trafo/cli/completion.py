@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Literal
 
-from tyro.conf import Positional
-
 from trafo.cli.verbs import VERBS, Group, Table
+from trafo.config import Positional
 
 # Words that are not flags and name a command are the path to it; other words do not change it.
 _SCRIPT = """\

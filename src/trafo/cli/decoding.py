@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
-from tyro.conf import arg
-
 from trafo.cli.arguments import OptionalFloat, OptionalInt
+from trafo.config import Argument
 from trafo.generate.beam_config import Normalization
 
-OptionalNormalization = Annotated[Normalization | None, arg(metavar="{wu,average,none}")]
+OptionalNormalization = Annotated[Normalization | None, Argument(metavar="{wu,average,none}")]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from trafo.cli.arguments import OptionalInt, OptionalPath
-from trafo.config import load
+from trafo.config import build, load
 from trafo.runtime.console import format_command, show
 from trafo.runtime.sizes import format_duration, format_size
 
@@ -106,23 +105,20 @@ def _text(options: Options) -> Path:
 
 
 def _config(options: Options, text: Path) -> TrainConfig:
-    from trafo.training.auto.text import choose, print_settings
+    from trafo.training.auto.resolve import print_settings, resolve_config
     from trafo.training.config import TrainConfig
 
-    asked = TrainConfig(text=(str(text),), budget=options.budget)
-    chosen = choose(asked) if options.config is None else load(TrainConfig, options.config)
-    data = dataclasses.replace(chosen.data, cache=options.out / "cache")
-    machine = dataclasses.replace(chosen.machine, threads=options.threads or chosen.machine.threads)
-    config = dataclasses.replace(
-        chosen,
-        text=asked.text,
-        out=options.out / "model",
-        budget=options.budget,
-        data=data,
-        machine=machine,
-    )
-    if options.config is None:
-        print_settings(config)
+    overrides = {
+        "text": (str(text),),
+        "out": options.out / "model",
+        "budget": options.budget,
+        "data": {"cache": options.out / "cache"},
+        "machine": {} if options.threads is None else {"threads": options.threads},
+    }
+    if options.config is not None:
+        return build(TrainConfig, overrides, load(TrainConfig, options.config))
+    config = resolve_config(overrides)
+    print_settings(config)
     return config
 
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from tyro.conf import Positional, arg
-
 from trafo.cli.arguments import OptionalPath, OptionalString
+from trafo.config import Argument, Positional
 from trafo.errors import require_at_least
 from trafo.runtime.console import format_command, plain_table, show
 from trafo.runtime.sizes import format_duration, format_size
@@ -29,9 +28,9 @@ class Options:
     report is written into the experiment's folder.
     """
 
-    file: Annotated[Positional[Path], arg(metavar="FILE")]
+    file: Annotated[Positional[Path], Argument(metavar="FILE")]
     """experiment file"""
-    text: Annotated[Positional[tuple[str, ...]], arg(metavar="TEXT ...")] = ()
+    text: Annotated[Positional[tuple[str, ...]], Argument(metavar="TEXT ...")] = ()
     """text to train on, instead of that in the file"""
     out: OptionalPath = None
     """folder of the runs and the report; None: runs/ and the name of the file"""

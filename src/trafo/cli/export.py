@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import arg
-
 from trafo.cli.arguments import LATEST, OptionalInt, RunPath
+from trafo.config import Argument
 from trafo.errors import StorageError, require_at_least
 from trafo.runtime.console import show
 
-Format = Annotated[Literal["hf", "gguf", "llama2c"] | None, arg(metavar="hf|gguf|llama2c")]
+Format = Annotated[Literal["hf", "gguf", "llama2c"] | None, Argument(metavar="hf|gguf|llama2c")]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from tyro.conf import Positional, arg
-
-from trafo.cli.arguments import OptionalPath
+from trafo.cli.arguments import LATEST, OptionalPath
+from trafo.config import Argument, Positional
 from trafo.runtime.console import say, show
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ class Options:
     Of several paths, such as runs/*, those that are not runs are skipped.
     """
 
-    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN ...")] = (Path("runs/latest"),)
+    runs: Annotated[Positional[tuple[Path, ...]], Argument(metavar="RUN ...")] = (LATEST,)
     """folders of the runs"""
     out: OptionalPath = None
     """PNG file; None: loss.png in the run's folder, or runs.png for several runs"""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import Positional, arg
-
+from trafo.config import Argument, Positional
 from trafo.errors import InputError, TrafoError
 from trafo.runtime.console import plain_table, say, show, show_json
 from trafo.runtime.sizes import format_count, format_duration
@@ -25,7 +24,7 @@ _LONGEST_TEXT = 24
 class Options:
     """List runs, newest first: text, parameters, learning rate, steps, losses, speed and time."""
 
-    folder: Annotated[Positional[Path], arg(metavar="FOLDER")] = Path("runs")
+    folder: Annotated[Positional[Path], Argument(metavar="FOLDER")] = Path("runs")
     """folder that holds the runs"""
     json: bool = False
     """print JSON instead of a table, with more facts"""

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import Positional, arg
-
 from trafo.cli.arguments import OptionalPath
+from trafo.config import Argument, Positional
 from trafo.errors import InputError, require, require_at_least
 from trafo.evaluate.scores import (
     BLEU,
@@ -26,10 +25,8 @@ if TYPE_CHECKING:
 
     from trafo.evaluate.scores import Score
 
-Hypothesis = Annotated[Positional[Path], arg(metavar="HYP")]
-References = Annotated[
-    Positional[tuple[Path, ...]], arg(metavar="REF ...", help_behavior_hint="(required)")
-]
+Hypothesis = Annotated[Positional[Path], Argument(metavar="HYP")]
+References = Annotated[Positional[tuple[Path, ...]], Argument(metavar="REF ...")]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,15 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
-
 from trafo.cli.arguments import OptionalInt, OptionalString, Strings, only
+from trafo.config import Argument, Positional
 from trafo.errors import InputError, require_at_least
 from trafo.serve.config import ServeConfig
 
-RunPaths = Annotated[
-    Positional[tuple[Path, ...]], arg(metavar="RUN ...", help_behavior_hint="(required)")
-]
+RunPaths = Annotated[Positional[tuple[Path, ...]], Argument(metavar="RUN ...")]
 
 KEY_VARIABLE = "TRAFO_API_KEY"
 

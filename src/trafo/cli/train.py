@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from trafo.config import load, parse_flags, to_yaml
+from trafo.config import asks_for_help, load, nest, read_flags, to_yaml
 from trafo.errors import ConfigError
 from trafo.runtime.console import format_command, show
 from trafo.runtime.sizes import format_duration, format_rate
-from trafo.training.auto.asked import C, settle
+from trafo.training.auto.resolve import print_settings, resolve_config
 from trafo.training.config import TrainConfig as Options
 
 if TYPE_CHECKING:
@@ -28,13 +28,11 @@ def parse(arguments: list[str], prog: str) -> tuple[Options, bool]:
     only_shown = _SHOW in arguments
     arguments = [argument for argument in arguments if argument != _SHOW]
     path = take_value(arguments, _CONFIG)
-    if path is not None:
+    if path is not None or asks_for_help(arguments):
         return load(Options, path, arguments, prog=prog), only_shown
-
-    def given(base: C) -> C:
-        return parse_flags(type(base), arguments, default=base, prog=prog)
-
-    return settle(given), only_shown
+    config = resolve_config(nest(read_flags(Options, arguments)))
+    print_settings(config)
+    return config, only_shown
 
 
 def take_value(arguments: list[str], flag: str) -> str | None:

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from tyro.conf import Positional, arg
-
 from trafo.cli.arguments import LATEST, OptionalInt, OptionalPath, RunPath
 from trafo.cli.decoding import DecodingFlags
 from trafo.cli.pipes import wait_for_stdin
+from trafo.config import Argument, Positional
 from trafo.errors import InputError, require_at_least
 from trafo.runtime.atomic import atomic_write
 from trafo.runtime.console import say, show
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from trafo.generate.translate import Translation
 
 Kind = Literal["cross", "encoder", "decoder"]
-Files = Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE ...")]
+Files = Annotated[Positional[tuple[Path, ...]], Argument(metavar="FILE ...")]
 
 _MOST_ON_STDIN = 1_000_000_000  # bytes: more than that may never end
 _TOGETHER = 4000  # lines that are sorted by length and translated before they are written

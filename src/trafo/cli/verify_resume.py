@@ -7,10 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
-from tyro.conf import Positional, arg
-
 from trafo.cli.arguments import OptionalInt, Paths, Strings
-from trafo.config import load
+from trafo.config import Argument, Positional, load
 from trafo.errors import require_at_least
 from trafo.runtime.console import show
 
@@ -25,7 +23,7 @@ EXACT, DIFFERENT = 0, 1
 class Options:
     """Train a few steps twice, once uninterrupted and once killed and resumed, and compare."""
 
-    config: Annotated[Positional[Path], arg(metavar="CONFIG")]
+    config: Annotated[Positional[Path], Argument(metavar="CONFIG")]
     """a YAML file, or the folder of a run"""
     text: Strings = ()
     """text to train on, if the config does not name one"""

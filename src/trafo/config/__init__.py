@@ -7,16 +7,37 @@ Later sources win. A key or flag that does not exist, or a value of the wrong ty
 that loading it gives the same tree again. Any dataclass works.
 """
 
-from trafo.config.fields import Setting, fields_table
-from trafo.config.flags import parse_flags
-from trafo.config.load import flatten, load, to_tree, to_yaml, with_values
+from trafo.config.fields import Argument, Positional, Setting, fields_table
+from trafo.config.flags import read_flags
+from trafo.config.load import (
+    asks_for_help,
+    flatten,
+    load,
+    merge,
+    nest,
+    parse_flags,
+    read_yaml,
+    to_tree,
+    to_yaml,
+    with_values,
+)
+from trafo.config.structure import build, convert
 
 __all__ = [
+    "Argument",
+    "Positional",
     "Setting",
+    "asks_for_help",
+    "build",
+    "convert",
     "fields_table",
     "flatten",
     "load",
+    "merge",
+    "nest",
     "parse_flags",
+    "read_flags",
+    "read_yaml",
     "to_tree",
     "to_yaml",
     "with_values",

@@ -10,10 +10,29 @@ import textwrap
 import typing
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+T = TypeVar("T")
 
 REQUIRED = dataclasses.MISSING
 """the default of a setting that has none"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Argument:
+    """How the command line takes and shows a field: `Annotated[str, Argument(metavar="PATH")]`."""
+
+    metavar: str = ""
+    """what help shows in place of a value; empty: the type"""
+    is_positional: bool = False
+    """whether it is taken by its place, not by its flag"""
+    aliases: tuple[str, ...] = ()
+    """shorter flags"""
+
+
+Positional = Annotated[T, Argument(is_positional=True)]
+"""A field that the command line takes by its place."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,15 +47,40 @@ class Setting:
     """default value, or REQUIRED"""
     help: str
     """help text: the string below the field"""
+    hint: Any = dataclasses.field(default=None, repr=False, compare=False)
+    """the annotation itself"""
+    metavar: str = dataclasses.field(default="", compare=False)
+    """what help shows in place of a value"""
     is_positional: bool = False
     """whether the command line takes it by its place, not by its flag"""
-    is_path: bool = False
-    """whether it names files or folders"""
+    aliases: tuple[str, ...] = ()
+    """shorter flags"""
 
     @property
     def flag(self) -> str:
         """The command-line flag: `--model.d-model`."""
         return "--" + self.key.replace("_", "-")
+
+    @property
+    def no_flag(self) -> str:
+        """What turns a switch off: `--model.no-tied-head`."""
+        parent, dot, name = self.flag.removeprefix("--").rpartition(".")
+        return f"--{parent}{dot}no-{name}"
+
+    @property
+    def label(self) -> str:
+        """What messages call it: the flag, or what help shows for a positional argument."""
+        return self.metavar if self.is_positional else self.flag
+
+    @property
+    def is_path(self) -> bool:
+        """Whether it names files or folders."""
+        return "Path" in self.type or "PATH" in self.metavar or "TEXT" in self.metavar
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is on or off."""
+        return self.type == "bool"
 
 
 @cache  # reading the help from the source takes longer than everything else
@@ -47,31 +91,32 @@ def fields_table(cls: type) -> tuple[Setting, ...]:
 
 def _walk(cls: type, instance: object, prefix: str) -> Iterator[Setting]:
     """`instance` is what the parent has by default, which may differ from the class's own."""
-    helps, all_marks = docstrings(cls), _marks(cls)
+    helps, extras = docstrings(cls), typing.get_type_hints(cls, include_extras=True)
     for field, hint in typed_fields(cls):
         key = prefix + field.name
-        default = _default(field) if instance is REQUIRED else getattr(instance, field.name)
+        default = default_of(field) if instance is REQUIRED else getattr(instance, field.name)
         if is_dataclass_type(hint):
             yield from _walk(hint, default, prefix=f"{key}.")
-        else:
-            name, help_text = type_name(hint), helps.get(field.name, "")
-            marks = str(all_marks[field.name])
-            is_path = "Path" in name or "PATH" in marks or "TEXT" in marks
-            yield Setting(key, name, default, help_text, "Positional" in marks, is_path)
+            continue
+        marks = getattr(extras[field.name], "__metadata__", ())
+        marks = [mark for mark in marks if isinstance(mark, Argument)]
+        yield Setting(
+            key,
+            type_name(hint),
+            default,
+            helps.get(field.name, ""),
+            hint,
+            next((m.metavar for m in reversed(marks) if m.metavar), _metavar(hint)),
+            any(mark.is_positional for mark in marks),
+            tuple(alias for mark in marks for alias in mark.aliases),
+        )
 
 
-def typed_fields(cls: type) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
+@cache
+def typed_fields(cls: type) -> tuple[tuple[dataclasses.Field[Any], Any], ...]:
     """The fields that can be set, each with its annotation resolved."""
     hints = typing.get_type_hints(cls)
-    for field in dataclasses.fields(cls):
-        if field.init:
-            yield field, hints[field.name]
-
-
-def _marks(cls: type) -> dict[str, object]:
-    """What fields are annotated with besides their type: tyro's `Positional`, a name in help."""
-    hints = typing.get_type_hints(cls, include_extras=True)
-    return {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
+    return tuple((field, hints[field.name]) for field in dataclasses.fields(cls) if field.init)
 
 
 def is_dataclass_type(hint: object) -> bool:
@@ -82,10 +127,30 @@ def is_dataclass_type(hint: object) -> bool:
 def type_name(hint: object) -> str:
     """The annotation without the modules: `int`, `Path | None`, `'sum' | 'mean'`."""
     name = re.sub(r"\b(?:\w+\.)+", "", inspect.formatannotation(hint))
-    return re.sub(r"Literal\[(.*?)\]", lambda match: match[1].replace(", ", " | "), name)
+    name = re.sub(r"Literal\[(.*?)\]", lambda match: match[1].replace(", ", " | "), name)
+    return re.sub(r"Optional\[(.*)\]", r"\1 | None", name)
 
 
-def _default(field: dataclasses.Field[Any]) -> object:
+def union_of(hint: object) -> tuple[Any, ...]:
+    """The types that a value may have: of `int | None` both, else the one."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _metavar(hint: object) -> str:
+    """`INT`, `{pre,post}`, `PATH ...`, `FLOAT FLOAT`."""
+    parts = [part for part in union_of(hint) if part is not NoneType]
+    if len(parts) > 1:
+        return "|".join(map(_metavar, parts))
+    (part,), args = parts, get_args(parts[0])
+    if get_origin(part) is Literal:
+        return f"{{{','.join(map(str, args))}}}"
+    if get_origin(part) in (list, tuple):
+        return " ".join("..." if arg is ... else _metavar(arg) for arg in args)
+    return type_name(part).upper()
+
+
+def default_of(field: dataclasses.Field[Any]) -> object:
+    """The field's default, or REQUIRED."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return field.default

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from tyro.conf import arg
-
+from trafo.config import Argument
 from trafo.data.windows import TokenArray
 from trafo.errors import InputError, TrafoError, require
 from trafo.runtime.atomic import ABANDONED, remove_leftovers_in, storage_errors
@@ -46,9 +45,9 @@ class DataConfig:
     """tokenizer folder; None: a tokenizer is trained on the text"""
     pattern: str = "gpt2"
     """pre-tokenization pattern of a new tokenizer"""
-    field: Annotated[str, arg(aliases=["--field"])] = "text"
+    field: Annotated[str, Argument(aliases=("--field",))] = "text"
     """field that holds the text in JSON lines and Parquet"""
-    errors: Annotated[Errors, arg(aliases=["--errors"])] = "strict"
+    errors: Annotated[Errors, Argument(aliases=("--errors",))] = "strict"
     """invalid UTF-8: stop (strict), or read U+FFFD (replace)"""
     held_out: float = 0.1
     """fraction of the tokens or sentence pairs, at the end, held out for validation"""

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trafo.account import Workload, account, training_flops
-from trafo.config import with_values
-from trafo.config.load import merged, nested
+from trafo.config import merge, nest, with_values
 from trafo.errors import require
 from trafo.experiments.spec import Arm, Experiment, Problems
 from trafo.runtime.progress import progress
@@ -131,7 +130,7 @@ def _resolve_config(experiment: Experiment, arm: Arm, point: Point) -> TrainConf
 
 
 def _apply_changes(experiment: Experiment, arm: Arm, point: Point) -> TrainConfig:
-    values = merged(arm.settings, nested(point))
+    values = merge(arm.settings, nest(point))
     decided_by = {"seed": "seeds", "out": "--out"}
     if experiment.equal != "steps":
         decided_by |= {

@@ -23,9 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from trafo.config import with_values
-from trafo.config.load import nested
-from trafo.config.yaml_file import read_yaml
+from trafo.config import nest, read_yaml, with_values
 from trafo.errors import ConfigError, TrafoError, did_you_mean, require, require_at_least
 from trafo.training.config import TrainConfig
 
@@ -167,7 +165,7 @@ def _read_base(
     if "config" in spec:
         recipe = folder / str(spec["config"])
         config = with_values(config, read_yaml(recipe), str(recipe))
-    values = nested(_read_mapping(spec.get("base"), "base"))
+    values = nest(_read_mapping(spec.get("base"), "base"))
     if text:
         values |= {"text": list(text), "pairs": []}
     return with_values(config, values, f"{where}: base") if values else config
@@ -186,7 +184,7 @@ def _read_arms(spec: Mapping[str, Any], where: str, problems: Problems) -> Itera
             require(match in (None, "parameters"), f"match is {match!r}", hint)
             width = str(settings.pop("width", Arm.width))
             sweep = common | _read_sweep(settings.pop("sweep", None), f"arms.{name}.sweep")
-            yield Arm(name=name, settings=nested(settings), sweep=sweep, match=match, width=width)
+            yield Arm(name=name, settings=nest(settings), sweep=sweep, match=match, width=width)
 
 
 def _read_sweep(value: object, where: str) -> Sweep:

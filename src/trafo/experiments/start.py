@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from trafo.config import to_yaml
 from trafo.errors import StorageError, TrafoError

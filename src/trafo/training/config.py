@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import Positional, arg
-
+from trafo.config import Argument, Positional
 from trafo.data.prepare import DataConfig
 from trafo.data.prepare_pairs import TranslationConfig
 from trafo.errors import require, require_at_least
@@ -30,8 +29,8 @@ from trafo.runtime.sizes import parse_duration
 Architecture = Literal["transformer-lm", "gpt2", "encoder-decoder", "recurrent"]
 Parallel = Literal["ddp", "fsdp"]
 Precision = Literal["float32", "bfloat16"]
-Texts = Annotated[Positional[tuple[str, ...]], arg(metavar="TEXT ...")]
-Paths = Annotated[tuple[str, ...], arg(metavar="PATH ...")]
+Texts = Annotated[Positional[tuple[str, ...]], Argument(metavar="TEXT ...")]
+Paths = Annotated[tuple[str, ...], Argument(metavar="PATH ...")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +91,7 @@ class MachineConfig:
 
     device: str | None = None
     """cpu, cuda, or one GPU such as cuda:1; None: a GPU if there is one, else the CPU"""
-    threads: Annotated[int | None, arg(aliases=["--threads"], metavar="INT")] = None
+    threads: Annotated[int | None, Argument(aliases=("--threads",), metavar="INT")] = None
     """CPU threads per process; None: the fastest number, found by timing the steps, or the cores
     divided among several processes. Sums may round differently with another number: set it where
     a resumed run must be the same in every bit"""

@@ -26,8 +26,7 @@ from typing import Any
 from trafo.checkpoint.bundle import Bundle, load_bundle
 from trafo.checkpoint.locate import CHECKPOINTS, MANIFEST, RUN_CONFIG, TOKENIZER
 from trafo.checkpoint.store import CheckpointStore, read_state
-from trafo.config import fields_table, flatten, load, parse_flags, to_yaml, with_values
-from trafo.config.load import nested
+from trafo.config import fields_table, flatten, load, nest, parse_flags, to_yaml, with_values
 from trafo.errors import ConfigError, FormatError, InputError, StorageError, did_you_mean
 from trafo.models import CausalLM
 from trafo.runtime.atomic import (
@@ -267,13 +266,13 @@ class Run:
             saved = {key: value for key, value in self.saved_settings().items() if key in known}
             if saved:
                 say(f"{damage}; using the copy of it in the newest checkpoint")
-                config = with_values(TrainConfig(), nested(saved), str(self.checkpoint_folder))
+                config = with_values(TrainConfig(), nest(saved), str(self.checkpoint_folder))
                 return parse_flags(TrainConfig, flags or [], default=config, prog=prog)
         return load(TrainConfig, self.config_file, flags or [], prog=prog)
 
     def _damage(self) -> str:
         """What is wrong with the config file: unreadable, or cut off; empty if nothing is."""
-        from trafo.config.yaml_file import read_yaml
+        from trafo.config import read_yaml
 
         try:
             settings = flatten(read_yaml(self.config_file))

@@ -11,10 +11,10 @@ from typing import Any
 
 from trafo.checkpoint.bundle import load_config
 from trafo.checkpoint.store import CheckpointStore
-from trafo.config import flatten, to_tree, to_yaml, with_values
+from trafo.config import convert, flatten, to_tree, to_yaml
 from trafo.errors import TrafoError, require
 from trafo.runtime.atomic import atomic_write, lock_folder
-from trafo.training.auto.asked import C, settle
+from trafo.training.auto.resolve import print_settings, resolve_config
 from trafo.training.build import build
 from trafo.training.config import TrainConfig, can_change
 from trafo.training.distributed import Ranks, ranks
@@ -46,12 +46,10 @@ def train_on(
 ) -> Run:
     """Train on text files, with automatic settings unless given."""
     texts = [text] if isinstance(text, str | PathLike) else text
-    given = {**settings, "text": [str(path) for path in texts]}
-
-    def over(base: C) -> C:
-        return with_values(base, given, "trafo.train")
-
-    return train(settle(over))
+    overrides = to_tree({**settings, "text": [str(path) for path in texts]})
+    config = resolve_config(convert(TrainConfig, overrides, "trafo.train"))
+    print_settings(config)
+    return train(config)
 
 
 def resume(path: str | Path, config: TrainConfig | None = None, listen: Listen = Reporter) -> Run:

@@ -12,10 +12,8 @@ from dataclasses import asdict, dataclass, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tyro.conf import arg
-
 from trafo.cli.arguments import OptionalFloat, OptionalInt, OptionalPath, OptionalString, only
-from trafo.config import parse_flags
+from trafo.config import Argument, load, parse_flags, read_yaml, to_tree
 from trafo.errors import ConfigError, did_you_mean, require
 from trafo.models import CONFIGS, PRESETS, ModelConfig
 from trafo.runtime.console import plain_table, say, show, show_json
@@ -31,7 +29,7 @@ measured: physical memory above what the process held before, freed memory retur
 _DEFAULT_MODEL = "transformer-lm"
 
 ModelOptions = tuple[str | None, ModelConfig, "Options"]
-Lengths = Annotated[tuple[int, ...], arg(metavar="INT ...")]
+Lengths = Annotated[tuple[int, ...], Argument(metavar="INT ...")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +103,6 @@ def parse(arguments: list[str], prog: str) -> ModelOptions | ComplexityOptions:
 
 def _parse_model_flags(name: str, flags: list[str], prog: str) -> tuple[ModelConfig, Options]:
     """Parse the flags of a model beside those of `Options`."""
-    from trafo.config.yaml_file import draft
-
     values = _read_fields(Path(name)) if name.endswith((".yaml", ".yml")) else {"name": name}
     base = _find_model(str(values.pop("name", _DEFAULT_MODEL)))
     kind = type(base)
@@ -118,8 +114,8 @@ def _parse_model_flags(name: str, flags: list[str], prog: str) -> tuple[ModelCon
         frozen=True,
         kw_only=True,
     )
-    default: Any = draft(both, asdict(base) | values, name)
-    options: Any = parse_flags(both, flags, default=default, prog=f"{prog} {name}")
+    fields = to_tree(base) | values
+    options: Any = load(both, fields, flags, where=name, prog=f"{prog} {name}")
     return only(kind, options), options
 
 
@@ -139,8 +135,6 @@ def _find_model(name: str) -> ModelConfig:
 
 def _read_fields(path: Path) -> dict[str, Any]:
     """Read the fields in the file, or in a run's config those of its model."""
-    from trafo.config.yaml_file import read_yaml
-
     values = read_yaml(path)
     name = str(values.get("architecture", _DEFAULT_MODEL))
     branch = "model" if name == _DEFAULT_MODEL else name.replace("-", "_")

@@ -7,10 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from tyro.conf import Positional, arg
-
 from trafo.cli.arguments import OptionalString, Strings, TokenizerPath
 from trafo.cli.tokenizer.train import refuse_to_replace
+from trafo.config import Argument, Positional
 from trafo.errors import ConfigError, FormatError
 from trafo.runtime.console import show
 from trafo.runtime.remote import local_copy_of
@@ -33,11 +32,11 @@ class Options:
 
     tokenizer: TokenizerPath
     """a tokenizer in any format that trafo reads, or a run or model that has one"""
-    out: Annotated[Positional[Path], arg(metavar="OUT")]
+    out: Annotated[Positional[Path], Argument(metavar="OUT")]
     """where to write: a folder for trafo and gpt2, a file for the others"""
     to: Annotated[
         Literal["trafo", "gpt2", "huggingface", "tiktoken"] | None,
-        arg(metavar="{trafo,gpt2,huggingface,tiktoken}"),
+        Argument(metavar="{trafo,gpt2,huggingface,tiktoken}"),
     ] = None
     """format; None: by the name OUT: x.json, x.tiktoken, or a folder in trafo's own format"""
     pattern: OptionalString = None

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from tyro.conf import Positional, arg
-
 from trafo.cli.arguments import OptionalPlace, TokenizerPath
 from trafo.cli.pipes import is_interactive, stdin_text, wait_for_stdin, write_text
+from trafo.config import Argument, Positional
 from trafo.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -28,9 +27,7 @@ class Options:
 
     tokenizer: TokenizerPath
     """a tokenizer in any format that trafo reads, or a run or model that has one"""
-    ids: Annotated[
-        Positional[tuple[str, ...]], arg(metavar="[ID ...]", help_behavior_hint="(optional)")
-    ] = ()
+    ids: Annotated[Positional[tuple[str, ...]], Argument(metavar="[ID ...]")] = ()
     """the ids; without them, and without --tokens, they are read from stdin"""
     tokens: OptionalPlace = None
     """a token file that this tokenizer made"""

@@ -9,8 +9,6 @@ from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
-from tyro.conf import arg
-
 from trafo.cli.arguments import (
     Errors,
     OptionalInt,
@@ -21,6 +19,7 @@ from trafo.cli.arguments import (
     TokenizerPath,
 )
 from trafo.cli.pipes import is_interactive, stdin_text, wait_for_stdin, write_text
+from trafo.config import Argument
 from trafo.errors import ConfigError, InputError, StorageError, require_at_least
 from trafo.runtime.console import format_command, show
 from trafo.runtime.remote import RemotePath, parse_path
@@ -42,7 +41,7 @@ class Options:
 
     tokenizer: TokenizerPath
     """a tokenizer in any format that trafo reads, or a run or model that has one"""
-    files: Annotated[TextPaths, arg(metavar="[FILE ...]", help_behavior_hint="(optional)")] = ()
+    files: Annotated[TextPaths, Argument(metavar="[FILE ...]")] = ()
     """files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet"""
     out: OptionalPlace = None
     """token file to write, with a manifest beside it; a path, or a URL such as s3://bucket/x.tokens"""

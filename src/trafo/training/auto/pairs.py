@@ -10,7 +10,6 @@ from trafo.data.pairs import grouped_files, read_pairs
 from trafo.data.prepare_pairs import TranslationConfig
 from trafo.errors import InputError
 from trafo.models import EncoderDecoderConfig, RecurrentConfig
-from trafo.runtime.console import say
 from trafo.runtime.sizes import format_size, parse_duration
 from trafo.training.auto.text import (
     SECONDS,
@@ -21,7 +20,6 @@ from trafo.training.auto.text import (
     peak_flops,
 )
 from trafo.training.config import MachineConfig, TrainConfig
-from trafo.training.distributed import is_first_process
 from trafo.training.fit_memory import SENTENCE
 from trafo.training.machine import dtype_of
 
@@ -64,17 +62,6 @@ def choose_for_pairs(asked: TrainConfig) -> TrainConfig:
         steps=_steps(shape, num_bytes, asked),
         machine=MachineConfig(dtype=dtype_of(asked.machine)),
     )
-
-
-def print_pair_settings(config: TrainConfig) -> None:
-    """Print the settings once: those chosen, and those set by the user.
-
-    Not before it is known that the files can be used: they are read to the end.
-    """
-    if is_first_process():
-        for files in filter(None, (config.pairs, config.validation)):
-            read_pairs(files, config.translation.fields, config.data.errors)
-        say(f"settings {_settings(config)}; any flag changes them, --show-config prints them all")
 
 
 def _size_and_shape(asked: TrainConfig) -> tuple[int, Shape]:
@@ -138,8 +125,13 @@ def _flops_per_second(config: TrainConfig) -> float:
     return peak_flops(config) * _UTILISATION[dtype_of(config.machine)]
 
 
-def _settings(config: TrainConfig) -> str:
-    """Those that decide what is learned."""
+def describe_for_pairs(config: TrainConfig) -> str:
+    """Describe the settings that decide what is learned.
+
+    Not before it is known that the files can be used: they are read to the end.
+    """
+    for files in filter(None, (config.pairs, config.validation)):
+        read_pairs(files, config.translation.fields, config.data.errors)
     model, tokens = config.translator, config.translation.batch_tokens
     seconds = config.steps * _flops_per_step(model, tokens) / _flops_per_second(config)
     return ", ".join(

@@ -18,11 +18,9 @@ from trafo.account import training_flops
 from trafo.errors import require
 from trafo.models import TransformerLMConfig
 from trafo.optim.config import OptimizerConfig, ScheduleConfig
-from trafo.runtime.console import say
 from trafo.runtime.sizes import format_duration, format_size, parse_duration
 from trafo.tokenizer import TokenFile, Tokenizer, open_inputs
 from trafo.training.config import MachineConfig, TrainConfig
-from trafo.training.distributed import is_first_process
 from trafo.training.machine import device_of, dtype_of, peak_of
 
 SECONDS = 600.0
@@ -96,14 +94,8 @@ def choose(asked: TrainConfig) -> TrainConfig:
     )
 
 
-def print_settings(config: TrainConfig) -> None:
-    """Print the settings once: those chosen, and those set by the user."""
-    if is_first_process():
-        say(f"settings {_settings(config)}; any flag changes them, --show-config prints them all")
-
-
-def _settings(config: TrainConfig) -> str:
-    """Those that decide what is learned."""
+def describe(config: TrainConfig) -> str:
+    """Describe the settings that decide what is learned."""
     model = config.language_model
     flops = training_flops(model, config.seq, config.batch_size)
     seconds = config.steps * flops / _flops_per_second(config)

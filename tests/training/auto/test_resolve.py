@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from trafo.cli.train import parse
 from trafo.errors import ConfigError
 from trafo.models import TransformerLMConfig
-from trafo.training.auto.asked import UncheckedModel, with_fitting_heads
+from trafo.training.auto.resolve import fit_heads
 from trafo.training.auto.text import SHAPES, model_of
 from trafo.training.config import TrainConfig
 
@@ -17,12 +17,11 @@ from trafo.training.config import TrainConfig
 @given(st.sampled_from(SHAPES), st.integers(1, 3000), st.sampled_from([None, 1, 2, 3]))
 def test_heads_divide_any_hidden_size_that_can_be_divided(shape, half, kv_heads):
     chosen = model_of(shape, 512)
-    wanted = UncheckedModel(d_model=2 * half, num_kv_heads=kv_heads)
-    fitted = with_fitting_heads(chosen, wanted)
+    fitted = fit_heads(chosen, {"d_model": 2 * half, "num_kv_heads": kv_heads})
     can_be = any(2 * half % (size * (kv_heads or 1)) == 0 for size in range(2, 257, 2))
-    if can_be and wanted.d_model != chosen.d_model:
+    if can_be and 2 * half != chosen.d_model:
         model = TransformerLMConfig(
-            d_model=wanted.d_model, num_heads=fitted.num_heads, num_kv_heads=kv_heads
+            d_model=2 * half, num_heads=fitted.num_heads, num_kv_heads=kv_heads
         )  # which checks itself
         assert model.d_head % 2 == 0
     else:
