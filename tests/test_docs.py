@@ -18,7 +18,12 @@ IMPORT = re.compile(r"^from (trafo[\w.]*) import ([\w, ]+)", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 # With a folder and one of our endings, such as `nn/norm.py`; what a run makes is not ours.
+FILE = re.compile(r"`(\w+\.(?:py|yaml))`")
+MODULE = re.compile(r"`(trafo\.[\w.]+)`")
 PATH = re.compile(r"(?<![\w./:-])((?!runs/|\.)[\w.-]+/[\w./-]*\w\.(?:py|yaml|md|png|json))\b")
+
+THEIRS = {"config.yaml", "model.yaml", "small.yaml"}
+"""files that users have"""
 
 
 def without_code(text: str) -> str:
@@ -54,6 +59,19 @@ def test_files_that_are_named_exist(page: Path) -> None:
     for name in set(PATH.findall(page.read_text())):
         places = [ROOT, SOURCE, page.parent, SOURCE / "tokenizer"]
         assert any((place / name).is_file() for place in places), name
+
+
+@every_page
+def test_names_in_backticks_are_there(page: Path) -> None:
+    """A file without its folder, and a module or a public name with its package."""
+    text = page.read_text()
+    for name in set(FILE.findall(text)) - THEIRS:
+        assert any(ROOT.glob(f"*/{name}")) or any(SOURCE.rglob(name)), name
+    for name in set(MODULE.findall(text)):
+        place = name.removeprefix("trafo.").replace(".", "/")
+        if not (SOURCE / place).exists() and not (SOURCE / f"{place}.py").exists():
+            module, _, last = name.rpartition(".")
+            assert hasattr(import_module(module), last), name
 
 
 @cache
