@@ -18,7 +18,7 @@ from tests.training.test_exact_resume import assert_same_run
 
 from trafo.cli.main import main
 from trafo.errors import TrafoError
-from trafo.experiments.cost import MachineShare, share_cluster, share_machine
+from trafo.experiments.cost import share_cluster, share_machine
 from trafo.experiments.execute import Executor, read_last_record
 from trafo.experiments.plan import PlannedRun, plan_runs
 from trafo.experiments.results import RESULT, RunResult, read_result
@@ -60,8 +60,8 @@ def test_interrupted_runs_go_on_bit_for_bit_and_others_are_not_disturbed(
         arms={"good": {}, "wild": {"optimizer": {"lr": 1e20, "max_grad_norm": None}}},
     )
     good, wild = plan_runs(experiment, tmp_path / "runs")
-    bad = replace(good, name="bad", config=replace(good.config, out=tmp_path / "bad" / "run"))
-    (tmp_path / "bad").write_text("a file, where a folder should be")
+    bad = replace(good, config=replace(good.config, out=tmp_path / "file" / "bad"))
+    (tmp_path / "file").write_text("a file, where a folder should be")
     prepare_data([good, wild])
     with pytest.raises(KeyboardInterrupt):
         Executor(1, 1, Impatient(step=2)).train([good])
@@ -140,13 +140,13 @@ def test_the_machine_is_shared_without_fighting_for_cores(
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
     runs = plan_runs(make(seeds=3), tmp_path)
-    assert (share_machine(runs).jobs, share_machine(runs).threads) == (3, 2)
-    assert (share_machine(runs, 1).jobs, share_machine(runs, 1).threads) == (1, 8)
-    assert share_machine(runs, threads=4) == MachineShare(2, 4)
-    assert share_machine(runs, 3, threads=1) == MachineShare(3, 1)
-    assert share_machine(runs, threads=100) == MachineShare(1, 100)
+    assert share_machine(runs) == (3, 2)
+    assert share_machine(runs, 1) == (1, 8)
+    assert share_machine(runs, threads=4) == (2, 4)
+    assert share_machine(runs, 3, threads=1) == (3, 1)
+    assert share_machine(runs, threads=100) == (1, 100)
     monkeypatch.setattr("trafo.experiments.cost.available_memory", lambda: 1_000_000_000)
-    assert share_machine(runs).jobs == 2
+    assert share_machine(runs)[0] == 2
     monkeypatch.setattr("trafo.experiments.cost.available_memory", lambda: 1_000_000)
     with pytest.raises(TrafoError, match=r"a run needs .* of memory, 1.00 MB are free"):
         share_machine(runs)
@@ -160,10 +160,9 @@ def test_a_cluster_is_shared_among_the_runs() -> None:
         (16, 2, 2, 8),
         (2, 3, 2, 1),
     ):
-        share = share_cluster(runs, cpus, jobs)
-        assert (share.jobs, share.threads) == (at_a_time, threads)
-    assert share_cluster(runs, 16, threads=8) == MachineShare(2, 8)
-    assert share_cluster(runs, 16, 3, threads=2) == MachineShare(3, 2)
+        assert share_cluster(runs, cpus, jobs) == (at_a_time, threads)
+    assert share_cluster(runs, 16, threads=8) == (2, 8)
+    assert share_cluster(runs, 16, 3, threads=2) == (3, 2)
 
 
 class Fake(Executor):

@@ -85,8 +85,10 @@ def test_dotted_and_nested_keys_are_the_same(tree: dict[str, Any]) -> None:
         ({"sweep": {"batch_size": {"from": 1}}}, "sweep.batch_size is {'from': 1}; give a list"),
         ({"arms": {"a b": {}}}, "'a b' cannot be the name of an arm"),
         ({"arms": {"a": {"match": "flops"}}}, "match is 'flops'"),
-        ({"halving": {"att": [0.5]}}, "unknown key halving.att; did you mean at?"),
+        ({"halving": {"att": [0.5]}}, "halving: unknown key att; did you mean at?"),
         ({"halving": {"at": [0.5, 0.2]}}, "halving.at is [0.5, 0.2]; it must rise"),
+        ({"halving": {"keep": "few"}}, "halving: keep: expected float, got 'few'"),
+        ({"halving": 3}, "halving: expected keys below it, got 3"),
         ({"scaling": {"factor": 1}}, "scaling.factor is 1; it must be above 1"),
     ],
 )

@@ -80,15 +80,15 @@ def _show_plan(experiment: Experiment, folder: Path, options: Options) -> None:
 
     runs = plan_runs(experiment, folder)
     check_unchanged(runs)
-    share = share_machine(runs, options.jobs, options.threads)
-    predictions = predict(runs, share.threads)
+    jobs, threads = share_machine(runs, options.jobs, options.threads)
+    predictions = predict(runs, threads)
     show(_table(runs, predictions))
     waiting = [run for run in runs if read_result(run.folder) is None]
-    seconds = total_seconds([predictions[run.name].seconds for run in waiting], share.jobs)
+    seconds = total_seconds([predictions[run.name].seconds for run in waiting], jobs)
     done = f", {len(runs) - len(waiting)} of them done" if len(waiting) < len(runs) else ""
     show(
-        f"{len(runs)} runs{done}; {share.jobs} at a time with {share.threads} "
-        f"{'thread' if share.threads == 1 else 'threads'} each: about {format_duration(seconds)}"
+        f"{len(runs)} runs{done}; {jobs} at a time with {threads} "
+        f"{'thread' if threads == 1 else 'threads'} each: about {format_duration(seconds)}"
     )
 
 

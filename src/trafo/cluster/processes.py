@@ -20,7 +20,7 @@ class NodeDiedError(Exception):
 
 
 class ProgramActor:
-    """What runs on the node. Ray calls two of its methods at a time, so that it can be stopped."""
+    """The actor on the node. Ray calls two of its methods at a time, so that it can be stopped."""
 
     def __init__(
         self, arguments: Sequence[str], environment: Mapping[str, str], folder: str, must_see: str
@@ -33,7 +33,7 @@ class ProgramActor:
         self._program = LineProgram(arguments, environment, folder)
 
     def ask(self, line: str) -> str:
-        """Give the program a line; the line that it answers with, empty if it has ended."""
+        """Give the program a line and return its answer, "" if it has ended."""
         self._program.send(line)
         return self._program.wait_for_answer()
 
@@ -56,7 +56,7 @@ class RemoteProgram:
         environment: Mapping[str, str],
         must_see: Path,
     ) -> None:
-        """Python with `arguments`; the node must see the file `must_see` and our folder."""
+        """Start Python with `arguments` on a node that sees the file `must_see` and our folder."""
         import ray
 
         self._ray = ray
@@ -72,7 +72,7 @@ class RemoteProgram:
         self._answer = self._actor.ask.remote(line)
 
     def answer(self) -> str | None:
-        """The answer; None if there is none yet, empty if the program has ended.
+        """Return the answer, None if there is none yet, "" if the program has ended.
 
         Raises NodeDiedError if its node has died.
         """
@@ -88,8 +88,8 @@ class RemoteProgram:
             cause = getattr(error, "cause", None)
             if isinstance(cause, InputError):
                 raise cause from None
-            if "does not see" in str(error):  # raised by the constructor, told as a death
-                raise InputError(_last_words(error)) from None
+            if "does not see" in str(error):  # raised by the constructor, reported as a death
+                raise InputError(_find_message(error)) from None
             raise NodeDiedError("its node died") from error
         self.is_alive = bool(line)
         return line
@@ -109,6 +109,6 @@ class RemoteProgram:
         self.is_alive = False
 
 
-def _last_words(error: Exception) -> str:
+def _find_message(error: Exception) -> str:
     line = next(line for line in str(error).splitlines() if "does not see" in line)
     return line.partition("InputError: ")[2] or line

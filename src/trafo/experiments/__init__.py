@@ -1,4 +1,4 @@
-"""Experiments: one file describes arms, sweeps and seeds; the result is runs and a report.
+"""Experiments: one file describes arms, sweeps and seeds, the result is runs and a report.
 
 Read spec (what a file says), plan (its runs), start (the order of the work), execute and worker
 (how runs are trained), results (means and differences), and report.

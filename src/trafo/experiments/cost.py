@@ -103,21 +103,13 @@ def _time_step(config: TrainConfig) -> float:
     return config.accumulate * min(times)
 
 
-@dataclass(frozen=True)
-class MachineShare:
-    """How the machine is shared: runs at a time, and CPU threads of each."""
-
-    jobs: int
-    threads: int
-
-
 def share_machine(
     runs: Sequence[PlannedRun], jobs: int | None = None, threads: int | None = None
-) -> MachineShare:
+) -> tuple[int, int]:
     """Give each run a core, unless memory is short or there is a GPU.
 
-    Independent runs never wait for each other; the threads of one run do at every product, so each
-    run has its own cores.
+    Returns how many run at a time, and the CPU threads of each. Independent runs never wait for
+    each other, but the threads of one run do at every product, so each run has its own cores.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     cores = cores or 1
@@ -126,19 +118,19 @@ def share_machine(
         is_on_cpu = all(device_of(c.machine) == "cpu" for c in configs)
         at_most = max(1, cores // (threads or 1))
         jobs = min(at_most, len(runs), _max_jobs_in_memory(configs)) if is_on_cpu else 1
-    return MachineShare(jobs, threads or max(1, cores // jobs))
+    return jobs, threads or max(1, cores // jobs)
 
 
 def share_cluster(
     runs: Sequence[PlannedRun], cpus: int, jobs: int | None = None, threads: int | None = None
-) -> MachineShare:
+) -> tuple[int, int]:
     """Give each run a CPU of the cluster, unless `jobs` says how many run at a time.
 
     With fewer runs, each gets as many threads as the CPUs allow, all on one node.
     """
     if jobs is None:
-        return MachineShare(min(max(1, cpus // (threads or 1)), len(runs)), threads or 1)
-    return MachineShare(min(jobs, cpus), threads or max(1, cpus // jobs))
+        return min(max(1, cpus // (threads or 1)), len(runs)), threads or 1
+    return min(jobs, cpus), threads or max(1, cpus // jobs)
 
 
 def _max_jobs_in_memory(configs: Sequence[TrainConfig]) -> int:

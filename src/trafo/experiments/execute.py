@@ -49,8 +49,9 @@ def start_local_program(threads: int) -> Program:
 
 @contextmanager
 def connect_cluster(address: str, must_see: Path) -> Iterator[tuple[int, Callable[[int], Program]]]:
-    """Connect to a cluster; its CPUs, and what starts a program on any node with CPUs to spare.
+    """Connect to a cluster for the block.
 
+    Yields its number of CPUs, and what starts a program on any node that has some to spare.
     `must_see` is a file that every node must find, because it is in the folder of the runs.
     """
 
@@ -94,7 +95,7 @@ class LiveTable:
             self._live.update(self._draw())
 
     def add_ended(self, run: PlannedRun, problem: str | None) -> None:
-        """Note that a run has ended or paused; when piped, print a line."""
+        """Note that a run has ended or paused, and print a line when piped."""
         if read_result(run.folder) is not None:
             self._done.add(run.name)
         outcome = problem or _describe_outcome(run)
@@ -179,7 +180,7 @@ class Executor:
     problems: list[str] = field(default_factory=list)
 
     def train(self, runs: Sequence[PlannedRun], pause_at: dict[str, int] | None = None) -> None:
-        """Train the runs that are not done; with `pause_at`, up to a step."""
+        """Train the runs that are not done, some of them only up to the step in `pause_at`."""
         waiting = deque(run for run in runs if read_result(run.folder) is None)
         busy: dict[Program, PlannedRun] = {}
 

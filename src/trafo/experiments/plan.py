@@ -28,27 +28,35 @@ _MATCH_TOLERANCE = 0.03  # of the number of parameters; heads make the steps of 
 _MAX_WIDTH = 1 << 20
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PlannedRun:
     """One training run of the experiment."""
 
-    name: str
     arm: str
     point: Point
     """the values of the swept settings"""
-    seed: int
     config: TrainConfig
 
     @property
     def cell(self) -> str:
-        """The runs of a cell differ in nothing but the seed."""
+        """The name that it shares with the runs that differ in nothing but the seed."""
         return cell_name(self.arm, self.point)
+
+    @property
+    def seed(self) -> int:
+        """Its seed."""
+        return self.config.seed
 
     @property
     def folder(self) -> Path:
         """Where the run is kept."""
         assert self.config.out is not None
         return self.config.out
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return self.folder.name
 
 
 def plan_runs(experiment: Experiment, folder: Path) -> list[PlannedRun]:
@@ -64,10 +72,7 @@ def plan_runs(experiment: Experiment, folder: Path) -> list[PlannedRun]:
                 for seed in experiment.seeds:
                     out = (folder / f"{name}_seed{seed}").absolute()
                     mine = dataclasses.replace(config, seed=seed, out=out)
-                    run = PlannedRun(
-                        name=out.name, arm=arm.name, point=point, seed=seed, config=mine
-                    )
-                    runs.append(run)
+                    runs.append(PlannedRun(arm.name, point, mine))
             bar.advance()
     problems.lines.extend(_find_duplicates(runs, experiment.name))
     problems.raise_if_any()

@@ -48,7 +48,7 @@ class Section:
 def write_report(
     summary: Summary, runs: Sequence[PlannedRun], folder: Path, extra: Sequence[Section] = ()
 ) -> None:
-    """Write all files into the experiment's folder; `extra` comes after the first section."""
+    """Write all files into the experiment's folder, with `extra` after the first section."""
     first, *others = list_sections(summary)
     sections = [first, *extra, *others]
     for plot in (plot for section in sections for plot in section.plots.values()):
@@ -66,7 +66,7 @@ def write_report(
 
 
 def to_markdown(title: str, question: str, sections: Sequence[Section]) -> str:
-    """Write the report for GitHub and editors; pictures lie beside it."""
+    """Write the report for GitHub and editors, with links to the pictures beside it."""
     parts = [f"# {title}", *([question] if question else [])]
     for section in sections:
         parts.append(f"## {section.title}")

@@ -208,7 +208,7 @@ class Summary:
 
     @cached_property
     def contenders(self) -> list[Cell]:
-        """What is compared: the best point of each arm; of a single arm, all points."""
+        """What is compared: the best point of each arm, or all points of a single arm."""
         arms = list(self.by_arm.values())
         return arms[0] if len(arms) == 1 else [self.best(cells) for cells in arms]
 
@@ -227,7 +227,7 @@ class Summary:
         return min(cells, key=rank)
 
     def difference(self, cell: Cell) -> Estimate | None:
-        """Compare with the reference, paired by seed; None for the reference itself."""
+        """Compare a cell with the reference, paired by seed; None for the reference itself."""
         if cell is self.reference:
             return None
         return paired_difference(cell.values(self.metric), self.reference.values(self.metric))

@@ -200,7 +200,7 @@ class Extrapolation:
         # Named by what it is: with more seeds the law changes, and with it the run to be made.
         out = folder / f"{LARGER}_n{count_law_parameters(config)}_steps{steps}_seed{config.seed}"
         config = replace(config, steps=steps, watch=watch, out=out.absolute())
-        return PlannedRun(name=out.name, arm=LARGER, point={}, seed=config.seed, config=config)
+        return PlannedRun(LARGER, {}, config)
 
     def report(self, run: PlannedRun, result: RunResult | None) -> Section:
         """Report the law, its prediction for the larger run, and what was measured."""

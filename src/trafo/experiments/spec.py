@@ -78,7 +78,7 @@ class Scaling:
     """bootstrap resamples"""
 
     def __post_init__(self) -> None:
-        require(self.factor > 1, f"scaling.factor is {self.factor}", "it must be above 1")
+        require(self.factor > 1, f"scaling.factor is {self.factor:g}", "it must be above 1")
         require_at_least(10, **{"scaling.resamples": self.resamples})
 
 
@@ -117,7 +117,7 @@ class Problems:
 
 
 def read_experiment(path: str | Path, text: tuple[str, ...] = ()) -> Experiment:
-    """Read the experiment of a file; `text` replaces what it says to train on."""
+    """Read the experiment of a file, with `text` instead of what it says to train on."""
     path = Path(path)
     return make_experiment(read_yaml(path), path.stem, text, where=str(path), folder=path.parent)
 
@@ -147,12 +147,12 @@ def make_experiment(
     with problems.collect(where):
         _check_equal(equal, base)
     with problems.collect(where):
-        parts["halving"] = _read_part(Halving, spec.get("halving"), "halving")
+        parts["halving"] = _read_part(Halving(), spec.get("halving"), where, "halving")
         can_halve = parts["halving"] is None or equal != "wall-clock"
         hint = "hold steps, tokens or flops equal instead of wall-clock"
         require(can_halve, "halving needs a number of steps", hint)
     with problems.collect(where):
-        parts["scaling"] = _read_part(Scaling, spec.get("scaling"), "scaling")
+        parts["scaling"] = _read_part(Scaling(), spec.get("scaling"), where, "scaling")
     problems.raise_if_any()
     question = str(spec.get("question", ""))
     return Experiment(name=name, question=question, base=base, equal=equal, **parts)
@@ -193,7 +193,7 @@ def _read_sweep(value: object, where: str) -> Sweep:
 
 
 def _read_values(value: Any, where: str) -> tuple[Any, ...]:
-    """Read a list as it is; from, to and points as values evenly spaced in their logarithm."""
+    """Read a list as it is, and a range as values evenly spaced in their logarithm."""
     if isinstance(value, list | tuple):
         require(len(value) > 0, f"{where} is an empty list", "give at least one value")
         return tuple(value)
@@ -234,18 +234,13 @@ def _check_equal(equal: str, base: TrainConfig) -> None:
         require(not has_budget, f"equal: {equal}, but base.budget is {base.budget}", hint)
 
 
-def _read_part(cls: type[Any], value: object, where: str) -> Any:
-    """Make a dataclass from the keys below `where`; `true` stands for its defaults."""
+def _read_part(default: Any, value: object, where: str, key: str) -> Any:
+    """Read the settings below a key, where `true` stands for the defaults."""
     if value is None or value is False:
         return None
-    values = {} if value is True else _read_mapping(value, where)
-    known = list(cls.__dataclass_fields__)
-    for key in values:
-        require(key in known, f"unknown key {where}.{key}", did_you_mean(key, known))
-    try:
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
-    except TypeError as error:
-        raise ConfigError(f"{where}: {error}") from None
+    return with_values(
+        default, {} if value is True else _read_mapping(value, key), f"{where}: {key}"
+    )
 
 
 def _read_mapping(value: Any, where: str) -> Tree:

@@ -55,7 +55,7 @@ class Findings:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """One row for each run: `pandas.DataFrame(findings.records)`; also in results.csv."""
+        """One row for each run, as in results.csv: `pandas.DataFrame(findings.records)`."""
         return list_records(self.runs)
 
     def __repr__(self) -> str:
@@ -108,13 +108,13 @@ def _train(
     start_program: Callable[[int], Program] = start_local_program
     with ExitStack() as stack:
         if on is None:
-            share = share_machine(runs, jobs, threads)
+            jobs, threads = share_machine(runs, jobs, threads)
         else:
             cpus, start_program = stack.enter_context(connect_cluster(on, folder / LOCK))
-            share = share_cluster(runs, cpus, jobs, threads)
-        runs = [replace(run, config=_pin_threads(run.config, share.threads)) for run in runs]
+            jobs, threads = share_cluster(runs, cpus, jobs, threads)
+        runs = [replace(run, config=_pin_threads(run.config, threads)) for run in runs]
         display = LiveTable(runs)
-        executor = Executor(share.jobs, share.threads, display, start_program)
+        executor = Executor(jobs, threads, display, start_program)
         stack.enter_context(display.show())
         if halving is None:
             executor.train(runs)
@@ -176,7 +176,7 @@ def check_unchanged(runs: Sequence[PlannedRun]) -> None:
 def _find_difference(
     stored: dict[str, Any], wanted: dict[str, Any], prefix: str = ""
 ) -> str | None:
-    """Return the first key that both have with different values; the machine does not matter."""
+    """Return the first key with different values, except those of the machine."""
     for name, value in wanted.items():
         key = prefix + name
         if name not in stored or key in ("machine", "out"):

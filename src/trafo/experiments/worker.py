@@ -82,7 +82,7 @@ def has_diverged(losses: list[float]) -> bool:
 
 
 def train_run(config: TrainConfig, pause_at: int | None = None) -> RunResult | None:
-    """Start or resume the run of a config; None if it was interrupted, or paused."""
+    """Start or resume the run of a config. The result is None if it was interrupted or paused."""
     assert config.out is not None
     run, listen = Run(config.out), partial(DivergenceReporter, pause_at=pause_at)
     before = reset_peak_memory()
@@ -139,7 +139,7 @@ def _load_dependencies() -> None:
 
 
 def _train_in_child(task: dict[str, Any], writing: int) -> int:
-    """Train a run; return 0 if it is done or paused, 2 for a user's error, 1 for a bug."""
+    """Train a run and return the exit code: 0 if all is well, 2 for a user's error, 1 for a bug."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     try:
