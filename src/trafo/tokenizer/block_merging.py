@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from trafo.tokenizer.kernels.pair_table import (
     new_pair_table,
 )
 from trafo.tokenizer.kernels.symbols import (
-    SymbolArray,
+    Block,
     copy_frequent,
     count_frequent,
     count_in_buckets,
@@ -49,14 +49,6 @@ _BYTES_PER_MERGE = 512  # of the token and its entries in tables
 _BYTES_PER_PAIR = 160  # two tables, each half full at most, and the arrays made of one
 _MIN_PAIRS, _FIRST_PAIRS = 1 << 10, 1 << 13  # a table that is larger than needed takes time
 _MOST_BUCKET_BITS = 21  # more would hardly ever tell more pairs apart
-
-
-class Block(NamedTuple):
-    """Some of the words as symbols, end to end, with the end and the count of each word."""
-
-    symbols: SymbolArray
-    ends: Int64s
-    counts: Int64s
 
 
 class SymbolBlocks:
@@ -178,7 +170,7 @@ class _BlockMerger:
         """Upper bounds on how often pairs occur."""
         buckets = np.zeros(num_buckets, np.int64)
         for block in self._blocks:
-            count_in_buckets(*block, self._lengths, buckets)
+            count_in_buckets(block, self._lengths, buckets)
         return buckets
 
     def count_frequent(self, buckets: Int64s, num_pairs: int) -> bool:
@@ -189,7 +181,7 @@ class _BlockMerger:
             table = new_pair_table(num_pairs)
             used = 0
             for block in self._blocks:
-                used = count_frequent(*block, self._lengths, buckets, least, table, used)
+                used = count_frequent(block, self._lengths, buckets, least, table, used)
                 if used < 0:
                     break
             if used < 0:  # only those in fuller buckets
@@ -249,7 +241,7 @@ class _BlockMerger:
         def merge(block: Block) -> Block:
             nonlocal used
             used, num_words = merge_pairs(
-                *block, self._lengths, self._is_left, merged_ids, first_new, self._table, used
+                block, self._lengths, self._is_left, merged_ids, first_new, self._table, used
             )
             ends = block.ends[:num_words]
             return Block(

@@ -26,7 +26,6 @@ from trafo.tokenizer.kernels.merge import (
     merge_best_pairs,
 )
 from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, fill_heap
-from trafo.tokenizer.kernels.pair_table import new_pair_table
 
 Merge = tuple[bytes, bytes]
 
@@ -51,15 +50,14 @@ class Merger:
                 hint="use a pattern that splits the text into shorter words",
             )
         self._most = most_merges
-        symbols = _byte_symbols(most_merges)
-        pairs, pair_ids = _new_pairs(_NUM_BYTE_PAIRS), new_pair_table(_NUM_BYTE_PAIRS)
+        symbols, pairs = _byte_symbols(most_merges), _new_pairs(_NUM_BYTE_PAIRS)
         cells = np.empty(2 * num_cells, np.int32)
-        length = symbols.length
-        num_pairs = lay_out(words.text, words.ends, words.counts, length, cells, pair_ids, pairs)
+        pair_ids = np.full(_NUM_BYTE_PAIRS, NONE, np.int32)
+        num_pairs = lay_out(words.text, words.ends, words.counts, cells, pair_ids, pairs)
         num_places = int(pairs.size.sum())
         new_pairs = _new_pair_buffers(int(pairs.size.max()), NUM_BYTES + most_merges + 1)
         places = Places(np.empty(3 * num_places, np.uint32), np.empty(3 * num_places, np.int64))
-        list_places(cells, words.counts, length, pairs, num_pairs, places)
+        list_places(cells, words.counts, pairs, num_pairs, places)
         heap = Heap(np.empty(len(pairs.left), np.int64), np.empty_like(pairs.left))
         heap_size = fill_heap(heap, num_pairs, pairs, symbols)
         merges = np.empty(2 * most_merges, np.int32)

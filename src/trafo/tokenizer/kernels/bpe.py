@@ -1,7 +1,14 @@
 """One word -> its token ids: the merge of lowest rank first, the leftmost first among equals.
 
-Short words go through all pairs to find the lowest rank, which is fastest for a dozen bytes. Long
-ones (a megabyte without a space is one word) keep their pairs in a heap: n log n.
+A table gives, for two neighbouring ids, the rank of their merge and the merged id in one number,
+rank << 32 | id. Comparing such numbers compares ranks, and the low half is what to write.
+
+Short words keep the number of each pair of neighbours in an array beside the ids. They go through
+all of it for the lowest, merge there, move the rest up by one, and look up the two pairs that
+changed. That is quadratic, and fastest for a dozen bytes. Long words (a megabyte without a space is
+one word) would take hours so. Theirs are linked lists, so that a merge moves nothing, and a heap
+of rank << 32 | position finds the lowest: n log n. An entry whose pair has changed since is
+recognized by its rank and dropped.
 """
 
 import numpy as np

@@ -1,5 +1,14 @@
 """The loop of encoding: words -> ids through the cache.
 
+Text repeats its words, so nearly all are answered by one look-up in a word table. The loop is
+arranged for that case: 32 words at a time get their keys, and their cache lines are asked for, and
+then each answer is written as three ids whatever their number, without a branch. The count then
+moves on by the true number, and the next word overwrites what was too much (hence SLACK).
+
+A word that the cache lacks is encoded by `bpe.py` and kept. What the loop cannot do (the cache is
+full, a word is too long, a byte has no token) makes it return the reason. Python resolves that and
+calls again, and the loop resumes with the word at state[WORDS].
+
 A slot of the cache holds up to three ids itself; more are kept in an array beside it.
 
     value 0: id, id << 32      or, for more than three ids, their place in the arena

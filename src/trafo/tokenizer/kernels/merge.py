@@ -1,7 +1,16 @@
 """Word counts -> merges: byte-pair encoding on flat arrays.
 
-The words are in cells (`cells.py`). Each pair has its count and the list of the places where it
-begins. Merging a pair walks its list, and every step touches a few cells side by side.
+The plain algorithm counts all pairs again after each merge. Here a merge touches only the places
+where its pair is. The words lie end to end in `cells`, two int32 for each byte: a symbol, and the
+number of the pair that begins there. A symbol of several bytes stands in its first and in its last
+cell, so both neighbours of any symbol are one step away. A -1 is between two words.
+
+    l o w -1 l o w e r       after merging `o w` (symbol 256):       l 256 256 -1 l 256 256 e r
+
+Each pair has its count and a list of the places where it begins. To merge a pair, `_merge_places`
+walks that list: it lowers the counts of the two pairs that overlap the place, writes the new
+symbol, and counts the pairs that it makes with its neighbours. A place whose cell names another
+pair by now was merged away before and is passed over. `pair_heap.py` finds the next pair.
 
 Three facts keep it simple:
  - No two merges make the same bytes. (Within the bytes of a token, as long as no merge crosses
@@ -14,15 +23,13 @@ Three facts keep it simple:
    if its count is still true, and goes back with its true count if not.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trafo.runtime.kernels import kernel, subkernel
-from trafo.tokenizer.kernels.arrays import Ends, Int32s, Int64s, Uint32s
+from trafo.tokenizer.kernels.arrays import Bytes, Ends, Int32s, Int64s, Uint32s
 from trafo.tokenizer.kernels.pair_heap import Heap, Pairs, Symbols, may_merge, pop_best, push
-from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable, pair_key, pair_slot
 
 NONE = -1  # no pair begins here; or, as a symbol: between two words
 
@@ -36,53 +43,40 @@ class Places(NamedTuple):
 
 @kernel
 def lay_out(
-    symbols: NDArray[np.integer[Any]],
-    ends: Ends,
-    counts: Int64s,
-    length: Int64s,
-    cells: Int32s,
-    pair_ids: PairTable,
-    pairs: Pairs,
+    text: Bytes, ends: Ends, counts: Int64s, cells: Int32s, pair_ids: Int32s, pairs: Pairs
 ) -> int:
-    """Write words, given as symbols, to the cells and number their pairs; returns how many pairs.
+    """Write words to the cells, each byte a symbol, and number their pairs; returns how many.
 
-    `pair_ids` is an empty hash table, left as it is afterwards: two symbols -> number of the pair.
+    `pair_ids` has room for the number of each pair of bytes, and none has one yet.
     """
     num_pairs = np.int64(0)
     cells[0] = cells[1] = NONE
     cell, start = 1, 0
     for word in range(ends.size):
-        stop = ends[word]
-        for i in range(start, stop):
-            symbol = np.int64(symbols[i])
-            last = cell + length[symbol] - 1
+        for i in range(start, ends[word]):
             pair = np.int64(NONE)
-            if i + 1 < stop:
-                key = pair_key(symbol, symbols[i + 1])
-                slot = pair_slot(pair_ids, key)
-                if pair_ids[slot + 1] == NO_VALUE:
-                    pair_ids[slot] = key
-                    pair_ids[slot + 1] = np.uint64(num_pairs)
-                    pairs.left[num_pairs] = symbol
-                    pairs.right[num_pairs] = symbols[i + 1]
+            if i + 1 < ends[word]:
+                key = np.int64(text[i]) << 8 | np.int64(text[i + 1])
+                if pair_ids[key] == NONE:
+                    pair_ids[key] = num_pairs
+                    pairs.left[num_pairs] = text[i]
+                    pairs.right[num_pairs] = text[i + 1]
                     num_pairs += 1
-                pair = np.int64(pair_ids[slot + 1])
+                pair = np.int64(pair_ids[key])
                 pairs.count[pair] += counts[word]
                 pairs.size[pair] += 1
-            for inner in range(cell, last + 1):
-                cells[2 * inner] = symbol
-                cells[2 * inner + 1] = NONE
+            cells[2 * cell] = text[i]
             cells[2 * cell + 1] = pair
-            cell = last + 1
+            cell += 1
         cells[2 * cell] = cells[2 * cell + 1] = NONE
         cell += 1
-        start = stop
+        start = ends[word]
     return num_pairs
 
 
 @kernel
 def list_places(
-    cells: Int32s, counts: Int64s, length: Int64s, pairs: Pairs, num_pairs: int, places: Places
+    cells: Int32s, counts: Int64s, pairs: Pairs, num_pairs: int, places: Places
 ) -> None:
     """Sort the places of all pairs by pair."""
     total = 0
@@ -92,18 +86,14 @@ def list_places(
         pairs.size[pair] = 0
     word, cell = 0, 1
     while word < counts.size:
-        symbol = cells[2 * cell]
-        if symbol == NONE:
-            word += 1
-            cell += 1
-            continue
         pair = cells[2 * cell + 1]
         if pair != NONE:
             place = pairs.first[pair] + pairs.size[pair]
             places.cell[place] = cell
             places.weight[place] = counts[word]
             pairs.size[pair] += 1
-        cell += length[symbol]
+        word += cells[2 * cell] == NONE
+        cell += 1
 
 
 # What the state holds: the numbers of merges, pairs, places, heap entries and symbols.
@@ -137,33 +127,45 @@ class MergeArrays(NamedTuple):
 
 
 @subkernel
-def _pair_of(
-    known: Int32s, symbol: int, left: int, right: int, pairs: Pairs, num_pairs: int
+def _add_place(
+    pair_of: Int32s,
+    symbol: int,
+    left: int,
+    right: int,
+    cell: int,
+    weight: int,
+    pairs: Pairs,
+    num_pairs: int,
+    new_pairs: NewPairs,
+    num_new: int,
 ) -> int:
-    """The pair that `symbol` makes with the new one; a pair not met before becomes `num_pairs`."""
-    if known[symbol] == NONE:
-        known[symbol] = num_pairs
+    """Note that the new symbol makes a pair with `symbol` at a cell; returns the pair's number.
+
+    A pair that the merge has not made before becomes number `num_pairs`.
+    """
+    if pair_of[symbol] == NONE:
+        pair_of[symbol] = num_pairs
         pairs.left[num_pairs] = left
         pairs.right[num_pairs] = right
         pairs.count[num_pairs] = 0
         pairs.size[num_pairs] = 0
-    return known[symbol]
+    made = pair_of[symbol]
+    pairs.count[made] += weight
+    pairs.size[made] += 1
+    new_pairs.pair[num_new] = made
+    new_pairs.cell[num_new] = cell
+    new_pairs.weight[num_new] = weight
+    return made
 
 
 @subkernel
 def _merge_places(
-    pair: int,
-    new: int,
-    cells: Int32s,
-    place_cells: Uint32s,
-    place_weights: Int64s,
-    length: Int64s,
-    pairs: Pairs,
-    num_pairs: int,
-    new_pairs: NewPairs,
+    pair: int, new: int, place_cells: Uint32s, place_weights: Int64s, arrays: MergeArrays
 ) -> tuple[int, int]:
     """Put `new` wherever `pair` begins; returns the number of pairs and of new places."""
-    num_new = 0
+    cells, length = arrays.cells, arrays.symbols.length
+    pairs, new_pairs = arrays.pairs, arrays.new_pairs
+    num_pairs, num_new = arrays.state[PAIRS], 0
     left, right = pairs.left[pair], pairs.right[pair]
     left_length, new_length = length[left], length[left] + length[right]
     for i in range(place_cells.size):
@@ -174,31 +176,27 @@ def _merge_places(
         second = cell + left_length
         after = cell + new_length
 
-        before_symbol = cells[2 * cell - 2]
-        if before_symbol != NONE:
-            before = cell - length[before_symbol]
+        symbol = cells[2 * cell - 2]
+        if symbol != NONE:
+            before = cell - length[symbol]
             pairs.count[cells[2 * before + 1]] -= weight
-            made = _pair_of(new_pairs.by_left, before_symbol, before_symbol, new, pairs, num_pairs)
+            made = _add_place(
+                new_pairs.by_left, symbol, symbol, new, before, weight,
+                pairs, num_pairs, new_pairs, num_new,
+            )  # fmt: skip
             num_pairs = max(num_pairs, made + 1)
-            pairs.count[made] += weight
-            pairs.size[made] += 1
-            cells[2 * before + 1] = made
-            new_pairs.pair[num_new] = made
-            new_pairs.cell[num_new] = before
-            new_pairs.weight[num_new] = weight
             num_new += 1
+            cells[2 * before + 1] = made
 
-        after_symbol = cells[2 * after]
+        symbol = cells[2 * after]
         made = NONE
-        if after_symbol != NONE:
+        if symbol != NONE:
             pairs.count[cells[2 * second + 1]] -= weight
-            made = _pair_of(new_pairs.by_right, after_symbol, new, after_symbol, pairs, num_pairs)
+            made = _add_place(
+                new_pairs.by_right, symbol, new, symbol, cell, weight,
+                pairs, num_pairs, new_pairs, num_new,
+            )  # fmt: skip
             num_pairs = max(num_pairs, made + 1)
-            pairs.count[made] += weight
-            pairs.size[made] += 1
-            new_pairs.pair[num_new] = made
-            new_pairs.cell[num_new] = cell
-            new_pairs.weight[num_new] = weight
             num_new += 1
 
         cells[2 * second + 1] = NONE
@@ -272,15 +270,7 @@ def _merge(pair: int, arrays: MergeArrays) -> None:
     _new_symbol(pair, new, pairs, symbols)
     start, stop = pairs.first[pair], pairs.first[pair] + pairs.size[pair]
     num_pairs, num_new = _merge_places(
-        pair,
-        new,
-        arrays.cells,
-        places.cell[start:stop],
-        places.weight[start:stop],
-        symbols.length,
-        pairs,
-        old_pairs,
-        new_pairs,
+        pair, new, places.cell[start:stop], places.weight[start:stop], arrays
     )
     pairs.count[pair] = 0
     state[PLACES] = _list_new_places(

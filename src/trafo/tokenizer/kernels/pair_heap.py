@@ -1,4 +1,9 @@
-"""The most frequent pair, ties broken by the greater pair of byte strings, from a lazy heap."""
+"""The most frequent pair, ties broken by the greater pair of byte strings, from a lazy heap.
+
+An entry keeps the count that its pair had when it was pushed. Counts only fall, so lowering one
+need not search the heap: when an outdated entry comes to the top, it sinks with its true count.
+Byte strings are compared by their first eight bytes as one number, and in full only if these tie.
+"""
 
 from typing import NamedTuple
 

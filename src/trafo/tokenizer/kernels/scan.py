@@ -1,7 +1,14 @@
-"""Text and the special tokens in it -> the stream of ends.
+"""Text -> the stream of ends: where each word and each special token ends.
 
-An end in the stream is a byte offset; the bits above it say which special token ends there, if
-any. A word begins where the one before ended.
+An end is a byte offset in the low 40 bits. The bits above are 0 for a word, and one more than the
+index of a special token that ends there. A word begins where the one before ended, so this one
+array says everything: counting and encoding are a single loop over it.
+
+The scanner takes turns between the two kinds of spans. Special tokens come as a list that
+`find_specials` made before: it looks at 64 bytes at a time for a byte that begins a token, and only
+there compares, byte by byte, narrowing a sorted list of tokens like a finger in a dictionary. The
+text between two of them is split by the pattern, into `ends`, until that array is nearly full. The
+caller uses those ends and calls again from where the scan got.
 """
 
 import numpy as np

@@ -13,7 +13,17 @@ white space, other:
      with it, and the next word starts right after.
 
 Rules 1 and 2 only look at neighbours, so on bit masks (bit i for byte i) they are a handful of
-shifts and ands. ASCII masks come from vector compares, others from one character at a time.
+shifts and ands, for 64 bytes at once:
+
+    text              I ' m   i n .          (shown from left to right, so a shift << 1 moves right)
+    letters           1 . 1 . 1 1 .
+    letters << 1      . 1 . 1 . 1 1
+    differs           1 . 1 . 1 . .          letters & ~(letters << 1)
+    not after blank   1 . 1 . . . .          and not (blanks << 1)
+
+The bit that a shift drops belongs to the next 64 bytes and is carried there (`letter_before`). Then
+the words' ends are the places of the 1 bits, taken out one by one with a count of trailing zeros.
+ASCII masks come from vector compares (`bits.py`), others from one character at a time.
 """
 
 import numpy as np

@@ -1,6 +1,11 @@
-"""Words as symbols, end to end in one array: count their pairs, merge several pairs at once."""
+"""Words as symbols, end to end in blocks: count their pairs, merge several pairs in one scan.
 
-from typing import Any
+`block_merging.py` says how these make merges. The table of pairs is kept exact word by word: a word
+that holds a pair to be merged is taken out of the counts (`_forget`), rewritten with its pairs
+merged (`_merge_word`) and counted again (`_count_word`). All other words are only moved together.
+"""
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +17,14 @@ from trafo.tokenizer.kernels.pair_table import NO_VALUE, PairTable, pair_hash, p
 SymbolArray = NDArray[np.unsignedinteger[Any]]  # 16 bits each, or 32
 
 
+class Block(NamedTuple):
+    """Some of the words as symbols, end to end, with the end and the count of each word."""
+
+    symbols: SymbolArray
+    ends: Ends
+    counts: Int64s
+
+
 @subkernel
 def _bucket_of(left: int, right: int, lengths: Int64s, num_buckets: int) -> int:
     """Which of 2^n buckets a pair falls into, by its hash; -1 if its token would be too long."""
@@ -21,10 +34,9 @@ def _bucket_of(left: int, right: int, lengths: Int64s, num_buckets: int) -> int:
 
 
 @kernel
-def count_in_buckets(
-    symbols: SymbolArray, ends: Ends, counts: Int64s, lengths: Int64s, buckets: Int64s
-) -> None:
+def count_in_buckets(block: Block, lengths: Int64s, buckets: Int64s) -> None:
     """Add the count of each word to the buckets of its pairs."""
+    symbols, ends, counts = block
     start = np.int64(0)
     for word in range(ends.size):
         for i in range(start, ends[word] - 1):
@@ -36,19 +48,13 @@ def count_in_buckets(
 
 @kernel
 def count_frequent(
-    symbols: SymbolArray,
-    ends: Ends,
-    counts: Int64s,
-    lengths: Int64s,
-    buckets: Int64s,
-    least: int,
-    table: PairTable,
-    used: int,
+    block: Block, lengths: Int64s, buckets: Int64s, least: int, table: PairTable, used: int
 ) -> int:
     """Count the pairs whose bucket holds `least` or more in a table with `used` entries.
 
     Returns how many it has then, or -1 if it would be more than half full.
     """
+    symbols, ends, counts = block
     start = np.int64(0)
     for word in range(ends.size):
         for i in range(start, ends[word] - 1):
@@ -147,9 +153,7 @@ def _count_word(
 
 @kernel
 def merge_pairs(
-    symbols: SymbolArray,
-    ends: Ends,
-    counts: Int64s,
+    block: Block,
     lengths: Int64s,
     is_left: Bytes,
     merged_ids: PairTable,
@@ -164,8 +168,8 @@ def merge_pairs(
     pairs in it, or -1 if it became too small (then all words are merged, but the counts are of no
     use), and the number of words left.
     """
-    start = out = np.int64(0)
-    num_words = np.int64(0)
+    symbols, ends, counts = block
+    start = out = num_words = np.int64(0)
     for word in range(ends.size):
         stop, count = ends[word], counts[word]
         begin = out

@@ -8,9 +8,15 @@ is a hash and the place in the arena, and equal hashes are told apart by compari
     key 0: bytes 0..7                      or  the hash of all bytes
     key 1: bytes 8..14, length << 56       or  arena offset, 255 << 56
 
-Words are looked up in batches: first all keys are made and their cache lines asked for, then the
-slots are compared. That keeps the processor from waiting for memory one word at a time and made
-counting four times as fast.
+A look-up begins at the slot that the key's hash names (its home) and goes on to the next slots
+until it finds the key or a free slot. The table is never more than half full, so nearly every word
+is at home. Words are looked up in batches: first all keys are made and their cache lines asked for,
+then the slots are compared. That keeps the processor from waiting for memory one word at a time and
+made counting four times as fast.
+
+Counting (`count_words`) keeps the count of a word in the first of its two values. A table is read
+out in partitions by a second hash of the words, so that tables too large for memory can be added up
+a partition at a time.
 """
 
 from typing import NamedTuple
