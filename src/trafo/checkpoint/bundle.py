@@ -52,11 +52,11 @@ class Bundle:
     """the beam search settings of a translation model's run, as its config has them"""
 
     def require_language_model(self) -> Bundle:
-        """Refuse a translation model; returns itself."""
+        """Return itself, but refuse a translation model."""
         return self._require(False, "is a translation model, not a language model", "translate")
 
     def require_translation_model(self) -> Bundle:
-        """Refuse a language model; returns itself."""
+        """Return itself, but refuse a language model."""
         return self._require(True, "is a language model, not a translation model", "generate")
 
     def _require(self, has_source: bool, what: str, verb: str) -> Bundle:
@@ -113,7 +113,7 @@ def describe_model(model: Module, config: ModelConfig) -> dict[str, Any]:
 
 
 def refuse_other_class(about: dict[str, Any], model: Module, path: Path) -> None:
-    """Raise if another class than the model's has written a checkpoint; old ones do not say."""
+    """Raise if a checkpoint says that another class than the model's has written it."""
     written_by, ours = str(about.get("class", "")), _class_name(model)
     # Our own classes may move to another module from version to version.
     is_same = written_by == ours or (

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 
 from trafo.checkpoint.bundle import load_bundle
-from trafo.checkpoint.convert.gguf_file import save_gguf
+from trafo.checkpoint.convert.gguf_file import ExportDtype, save_gguf
 from trafo.checkpoint.convert.hugging_face import save_hugging_face
 from trafo.checkpoint.convert.llama2c import save_llama2c
 from trafo.checkpoint.convert.parity import Parity
@@ -21,16 +21,15 @@ from trafo.errors import require, require_path
 from trafo.models import CausalLM, is_builtin
 from trafo.tokenizer.tokenizer import Tokenizer
 
-Format = Literal["hf", "gguf", "llama2c"]
-NumberType = Literal["float32", "float16", "bfloat16"]
+ExportFormat = Literal["hf", "gguf", "llama2c"]
 
 
 def export(
     source: str | PathLike[str] | tuple[CausalLM, Tokenizer],
     path: str | Path,
     *,
-    to: Format | None = None,
-    dtype: NumberType = "float32",
+    to: ExportFormat | None = None,
+    dtype: ExportDtype = "float32",
 ) -> Parity:
     """Export a run, any other model path, or a model with its tokenizer.
 
@@ -49,10 +48,10 @@ def export_model(
     path: str | Path,
     *,
     tokenizer: Tokenizer | None = None,
-    to: Format | None = None,
-    dtype: NumberType = "float32",
+    to: ExportFormat | None = None,
+    dtype: ExportDtype = "float32",
 ) -> Parity:
-    """Write `path` in the format `to`; without one, its suffix decides."""
+    """Write `path` in the format `to`, or in the one that its suffix names."""
     require_path(path)
     what = f"a {type(model).__name__} is not one of trafo's models"
     require(is_builtin(model), what, "other programs would compute something else")
@@ -68,7 +67,7 @@ def export_model(
     return save_llama2c(model, path, tokenizer=tokenizer)
 
 
-def format_of(path: str | Path) -> Format:
+def format_of(path: str | Path) -> ExportFormat:
     """.gguf is GGUF, .bin is llama2.c, anything else is the name of a Hugging Face folder."""
-    formats: dict[str, Format] = {".gguf": "gguf", ".bin": "llama2c"}
+    formats: dict[str, ExportFormat] = {".gguf": "gguf", ".bin": "llama2c"}
     return formats.get(Path(path).suffix, "hf")

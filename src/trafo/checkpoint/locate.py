@@ -23,11 +23,11 @@ TOKENIZER_SUFFIX = ".tokenizer"
 LLAMA2C_HEADER = struct.Struct("<7i")
 _LATER_VERSIONS = b"24ka"  # their magic number at the start of a file, in the byte order on disk
 
-Kind = Literal["run", "checkpoint", "hugging-face", "gguf", "llama2c"]
+ModelKind = Literal["run", "checkpoint", "hugging-face", "gguf", "llama2c"]
 
 
-def find_kind(path: Path) -> Kind | None:
-    """What kind of model is at `path`; None: there is none."""
+def find_kind(path: Path) -> ModelKind | None:
+    """Find what kind of model is at `path`, if any."""
     if (path / CHECKPOINTS).is_dir():
         return "run"
     if (path / MANIFEST).is_file():
@@ -42,7 +42,7 @@ def find_kind(path: Path) -> Kind | None:
     return "llama2c" if path.suffix == ".bin" else None
 
 
-def kind_of(path: Path) -> Kind:
+def kind_of(path: Path) -> ModelKind:
     """Like `find_kind`, but there must be a model."""
     kind = find_kind(path)
     if kind is not None:
@@ -69,9 +69,9 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
             return _with_markers(path)
         case "gguf":
             from trafo.checkpoint.convert.gguf_reader import GGUF
-            from trafo.checkpoint.convert.gguf_tokenizer import read_tokenizer
+            from trafo.checkpoint.convert.gguf_tokenizer import read_gguf_tokenizer
 
-            return read_tokenizer(GGUF.open(path))
+            return read_gguf_tokenizer(GGUF.open(path))
         case "llama2c":
             return _with_markers(_beside(path))
         case None:
@@ -79,9 +79,9 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 
 def _with_markers(folder: Path) -> Tokenizer:
-    from trafo.checkpoint.convert.hugging_face_tokenizer import read_tokenizer
+    from trafo.checkpoint.convert.hugging_face_tokenizer import read_hugging_face_tokenizer
 
-    return read_tokenizer(folder)
+    return read_hugging_face_tokenizer(folder)
 
 
 def _of_run(run: Path) -> Tokenizer:

@@ -96,14 +96,14 @@ def _restore_generator(state: Tensor) -> None:
 
 @torch.no_grad()
 def restore_weights(weights: dict[str, Tensor], model: Module) -> None:
-    """Fill the model's own tensors; every one must be there in its shape."""
+    """Fill the model's own tensors, each of which must be there in its shape."""
     check_weights(weights, model)
     for name, tensor in _own_tensors(model).items():
         tensor.copy_(_split(weights[name].to(tensor.device), tensor))
 
 
 def check_weights(weights: dict[str, Tensor], model: Module) -> None:
-    """Refuse weights that do not fit; a model on the `meta` device is enough to find out."""
+    """Refuse weights that do not fit a model, which may be on the `meta` device."""
     if problem := _difference(weights, _own_tensors(model)):
         raise FormatError(
             f"does not fit this model: {problem}",
@@ -112,7 +112,7 @@ def check_weights(weights: dict[str, Tensor], model: Module) -> None:
 
 
 def take_weights(model: Module) -> dict[str, Tensor]:
-    """The weights alone; all ranks must call it."""
+    """Take the weights alone, on all ranks together."""
     return {name: _whole(tensor) for name, tensor in _own_tensors(model).items()}
 
 
@@ -235,7 +235,7 @@ def save_checkpoint(model: Module, optimizer: Optimizer, iteration: int, out: Fi
 
 
 def load_checkpoint(src: File, model: Module, optimizer: Optimizer) -> int:
-    """Restore both from a path or an open file; returns the iteration."""
+    """Restore both from a path or an open file and return the iteration."""
     if isinstance(src, str | Path):
         where = str(src)
         with storage_errors(src, "reading"):

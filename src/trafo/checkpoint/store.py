@@ -90,7 +90,7 @@ class CheckpointStore:
         return path
 
     def save_average(self, last: int) -> list[int]:
-        """Checkpoint averaging: save the mean of the newest weights; returns their steps.
+        """Save the mean of the newest weights (checkpoint averaging) and return their steps.
 
         Weights that were never trained do not count.
         """
@@ -112,7 +112,7 @@ class CheckpointStore:
         return self.folder / "average"
 
     def steps(self, *, complete: bool = True) -> list[int]:
-        """The steps of which there is a checkpoint, in order; by default only `complete` ones."""
+        """The steps of which there is a checkpoint, in order, by default only `complete` ones."""
         return sorted(
             int(match[1])
             for path in self._entries()
@@ -130,7 +130,7 @@ class CheckpointStore:
         return step if step in self.steps() else None
 
     def newest(self) -> Checkpoint:
-        """The newest intact checkpoint; a damaged one is reported, and the one before it used."""
+        """Read the newest intact checkpoint and report damaged ones after it."""
         return self.newest_read_by(read_checkpoint)
 
     def newest_read_by(self, read: Callable[[Path], T], report: Callable[[str], None] = say) -> T:
@@ -166,7 +166,7 @@ class CheckpointStore:
                 discard(self.path(step))
 
     def _is_sound(self, step: int) -> bool:
-        """Whether it could be resumed from; each one is read for this at most once."""
+        """Whether it could be resumed from, for which each one is read at most once."""
         if step not in self._sound:
             try:
                 _check_files(self.path(step), _read_manifest(self.path(step)))
@@ -180,7 +180,7 @@ class CheckpointStore:
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
-    """A checkpoint's folder -> what it holds; a `FormatError` says what is wrong with it."""
+    """Read all of a checkpoint's folder, with a `FormatError` that says what is wrong with it."""
     path = Path(path)
     manifest = _read_manifest(path)
     _check_files(path, manifest)
@@ -194,7 +194,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Only the state of the trainer, checked; in older versions without the `config`."""
+    """Read and check only the state of the trainer, which older versions keep without `config`."""
     _check_files(path, _read_manifest(path), only=_STATE)
     state = _read_json(path / _STATE)
     if not isinstance(state.get("config", {}), dict):

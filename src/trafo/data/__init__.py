@@ -1,4 +1,4 @@
-"""Ids -> batches; and a corpus from Python's own standard library."""
+"""Texts -> ids -> batches, and a corpus from Python's own standard library."""
 
 from typing import TYPE_CHECKING
 

@@ -36,7 +36,7 @@ _SKIPPED_PREFIXES = ("_sysconfigdata", "config-")
 
 
 def build_corpus(folder: str | Path) -> Path:
-    """Write the corpus into `folder`, unless it is there already; returns the file."""
+    """Write the corpus into `folder`, unless it is there already, and return the file."""
     folder = Path(folder)
     path = folder / f"python-{platform.python_version()}.txt"
     if path.exists():  # it was written as a whole or not at all
@@ -77,7 +77,7 @@ def _sources(library: Path) -> Iterator[Path]:
 
 
 def _read(path: Path) -> str | None:
-    """The text without white space around it; nothing if it cannot be read as UTF-8."""
+    """Read a text without white space around it, empty if it is not UTF-8."""
     try:
         text = path.read_bytes().decode()
     except (UnicodeDecodeError, OSError):
@@ -86,7 +86,7 @@ def _read(path: Path) -> str | None:
 
 
 def _topics() -> dict[str, str]:
-    """The language reference; some systems ship Python without it."""
+    """The language reference, which some systems leave out of Python."""
     try:
         topics: dict[str, str] = import_module("pydoc_data.topics").topics
     except ImportError:

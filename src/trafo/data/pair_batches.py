@@ -133,7 +133,7 @@ def _cut(
 def padded(
     sentences: Sequence[NDArray[np.int32]], padding_id: int, width: int | None = None
 ) -> Int[Tensor, "batch seq"]:
-    """One row for each, filled up on the right; `width`: None, as wide as the longest."""
+    """Fill rows up on the right to `width`, by default to the longest."""
     width = max(map(len, sentences)) if width is None else width
     rows = np.full((len(sentences), width), padding_id, np.int64)
     for row, ids in zip(rows, sentences, strict=True):

@@ -89,7 +89,7 @@ class PairTokenizer:
         return self._encode(self.target, sentences)
 
     def decode_target(self, ids: Sequence[int]) -> str:
-        """Decode a sentence, without the end token; always one line."""
+        """Decode a sentence to one line, without the end token."""
         text = self.target.decode(i for i in ids if i != self.end)
         return " ".join(text.split())
 

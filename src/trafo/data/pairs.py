@@ -27,7 +27,7 @@ _MEMORY_PER_BYTE = 4  # the bytes twice while they are joined, and then their li
 
 
 def read_lines(path: str | Path, errors: Errors = "strict") -> list[str]:
-    """All lines without their ends; at least one."""
+    """Read all lines, at least one, without their ends."""
     path = Path(path)
     if path.exists() and not path.is_file():
         what = "is a pipe, a folder or a device"
@@ -175,7 +175,7 @@ def _split_json(line: str, fields: tuple[str, str], path: Path, number: int) -> 
 
 
 def _has_text(pair: Pair) -> bool:
-    """False if both sides are empty; one alone is an error, and so is a character of padding."""
+    """Whether a pair has text, and an error if only one side has or if it holds padding."""
     if bool(pair.source) != bool(pair.target):
         raise _empty(pair.file, pair.line)
     if PADDING_CHARACTER in pair.source or PADDING_CHARACTER in pair.target:

@@ -88,7 +88,7 @@ def prepare(
     Without texts for `validation`, the end of the text is held out. With `read_only`, another
     process must have done all of it.
     """
-    cache = Cache(config.cache, read_only)
+    cache = DataCache(config.cache, read_only)
     if config.tokens is not None:
         assert config.tokenizer is not None
         tokenizer = Tokenizer.load(config.tokenizer)
@@ -129,14 +129,14 @@ def content_hash(inputs: Inputs) -> str:
 
 
 @dataclass(frozen=True)
-class Cache:
+class DataCache:
     """A folder of what was made from texts, shared by all runs."""
 
     folder: Path
     read_only: bool = False
 
     def get(self, last_file: str, read: Callable[[], T], make: Callable[[], T]) -> T:
-        """Read what is cached; make it if it is missing, and again (with a message) if damaged.
+        """Read what is cached, or make it if it is missing or (with a message) damaged.
 
         It is complete when the file that is written last exists.
         """
@@ -174,7 +174,7 @@ class Cache:
 
 
 def _tokenizer(
-    inputs: Inputs, config: DataConfig, vocab_size: int, content: str, cache: Cache
+    inputs: Inputs, config: DataConfig, vocab_size: int, content: str, cache: DataCache
 ) -> Tokenizer:
     if config.tokenizer is not None:
         return Tokenizer.load(config.tokenizer)
@@ -186,7 +186,7 @@ def _tokenizer(
     return cache.tokenizer([content, vocab_size, config.pattern, END_OF_TEXT], train)
 
 
-def _encode(tokenizer: Tokenizer, inputs: Inputs, content: str, cache: Cache) -> TokenArray:
+def _encode(tokenizer: Tokenizer, inputs: Inputs, content: str, cache: DataCache) -> TokenArray:
     # Found by its content: where the text was when the file was made does not matter.
     path = cache.folder / f"{content[:16]}-{tokenizer.hash[:16]}.tokens"
     end = END_OF_TEXT if END_OF_TEXT in tokenizer.special_tokens else None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trafo.data.pair_batches import EncodedPairs
 from trafo.data.pair_tokenizer import PairTokenizer, check_tokenizer, train_on_sentences
 from trafo.data.pairs import Pair, read_pairs
-from trafo.data.prepare import Cache, DataConfig
+from trafo.data.prepare import DataCache, DataConfig
 from trafo.errors import InputError, require, require_at_least
 from trafo.runtime.console import say
 from trafo.tokenizer import Tokenizer
@@ -84,7 +84,7 @@ def prepare_pairs(
         pairs, held_out = pairs[:split], pairs[split:]
     require(bool(pairs), "one sentence pair is too little to train on", "use more text")
     content = {"training": _hash(pairs), "validation": _hash(held_out)}
-    cache = Cache(data.cache, read_only)
+    cache = DataCache(data.cache, read_only)
     tokenizer = _tokenizers(pairs, content["training"], config, data, vocab_sizes, cache)
     for each in (tokenizer.source, tokenizer.target):
         check_tokenizer(each, padding_id)
@@ -99,7 +99,7 @@ def _tokenizers(
     config: TranslationConfig,
     data: DataConfig,
     vocab_sizes: tuple[int, int],
-    cache: Cache,
+    cache: DataCache,
 ) -> PairTokenizer:
     """Given, or from the cache, or trained."""
     sources, targets = [p.source for p in pairs], [p.target for p in pairs]

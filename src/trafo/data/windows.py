@@ -18,12 +18,12 @@ from torch import Tensor
 
 from trafo.errors import require, require_at_least
 
-Batch = tuple[Int[Tensor, "batch seq"], Int[Tensor, "batch seq"]]
+WindowBatch = tuple[Int[Tensor, "batch seq"], Int[Tensor, "batch seq"]]
 TokenArray = NDArray[np.integer]
 
 
 def num_windows(num_tokens: int, context_length: int) -> int:
-    """Number of possible windows; an error if there is none."""
+    """Count the possible windows, of which there must be one."""
     require_at_least(1, context_length=context_length)
     require(
         num_tokens > context_length,
@@ -38,7 +38,7 @@ def take_windows(
     starts: NDArray[np.int64],
     context_length: int,
     device: torch.device | str = "cpu",
-) -> Batch:
+) -> WindowBatch:
     """The windows that begin at `starts`, and the id after each of their ids."""
     places = starts[:, None] + np.arange(context_length + 1)
     rows = torch.from_numpy(tokens[places].astype(np.int64))
@@ -53,8 +53,8 @@ def get_batch(
     context_length: int,
     device: torch.device | str = "cpu",
     generator: np.random.Generator | None = None,
-) -> Batch:
-    """A random batch of windows; numpy's default generator if `generator` is None."""
+) -> WindowBatch:
+    """Draw a random batch of windows, by numpy's default generator unless one is given."""
     generator = generator or np.random.default_rng()
     starts = generator.integers(0, num_windows(len(tokens), context_length), batch_size)
     return take_windows(tokens, starts, context_length, device)
@@ -85,7 +85,7 @@ class WindowSampler:
         part: int = 0,
         num_parts: int = 1,
         device: torch.device | str = "cpu",
-    ) -> Batch:
+    ) -> WindowBatch:
         """The rows of a step, or one of several equal parts of them."""
         require(
             self.batch_size % num_parts == 0,

@@ -44,7 +44,7 @@ AnyModule = TypeVar("AnyModule", bound=Module)
 
 
 def accelerate(model: AnyModule) -> AnyModule:
-    """Make the layers of `model` fast, in place; the results are the same up to rounding."""
+    """Make the layers of `model` fast, in place, with the same results up to rounding."""
     for module in model.modules():
         module.__class__ = FAST.get(type(module), type(module))
     setattr(model, _MARK, True)

@@ -33,7 +33,7 @@ class FusedAttention(HeadsAttention):
         mask: Mask = None,
         slots: Slots = None,
     ) -> Float[Tensor, "batch heads queries d_head"]:
-        """As `HeadsAttention.forward`; in float32 also where other products are mixed."""
+        """As `HeadsAttention.forward`, in float32 even where other products are mixed."""
         if not is_mixed():
             return self._attend(q, k, v, mask, slots)
         with torch.autocast("cpu", enabled=False):  # the fused kernel is slow with bfloat16
@@ -118,7 +118,7 @@ class FusedAttention(HeadsAttention):
 
 
 def _hides_all_from_some(seen: Bool[Tensor, "..."]) -> bool:
-    """Whether there is a query without keys; on the meta device nobody can know."""
+    """Whether there is a query without keys, which nobody knows on the meta device."""
     return not seen.is_meta and not bool(seen.any(-1).all())
 
 

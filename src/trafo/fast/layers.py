@@ -55,7 +55,7 @@ class FastRMSNorm(RMSNorm):
 
 
 class FastLayerNorm(LayerNorm):
-    """LayerNorm by torch's kernel: one pass; it keeps the input, and mean and scale of each row."""
+    """LayerNorm by torch's kernel, which keeps the input, and mean and scale of each row."""
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
         """As `LayerNorm.forward`."""

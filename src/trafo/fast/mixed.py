@@ -20,12 +20,12 @@ ROWS = 128
 
 
 def mixed_precision(device: torch.device, dtype: torch.dtype) -> torch.autocast:
-    """Inside, products are of `dtype` numbers; float32: everything stays as it is."""
+    """Multiply numbers of `dtype` inside, unless it is float32."""
     return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
 
 
 def is_mixed() -> bool:
-    """Whether products are to be of bfloat16 numbers; a compiler converts by itself."""
+    """Whether we convert factors to bfloat16, which a compiler does by itself."""
     return (
         torch.is_autocast_enabled("cpu")
         and torch.get_autocast_dtype("cpu") == torch.bfloat16
@@ -47,7 +47,7 @@ def narrow(rows: Float[Tensor, "rows d"], mixed: bool = True) -> Float[Tensor, "
 def mixed_product(
     x: Float[Tensor, "*lead d_in"], weight: Float[Tensor, "d_out d_in"]
 ) -> Float[Tensor, "*lead d_out"]:
-    """x W^T of bfloat16 numbers, added up in float32; so are its gradients."""
+    """Multiply x W^T, and its gradients, in bfloat16 with sums in float32."""
     out: Tensor = _MixedProduct.apply(x, weight)  # type: ignore[no-untyped-call]
     return out
 

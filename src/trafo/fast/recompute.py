@@ -38,7 +38,7 @@ class ManualGradient:
 
 
 def worth_recomputing() -> bool:
-    """Only where gradients are recorded; a compiler decides by itself what to keep.
+    """Whether gradients are recorded without a compiler, which decides by itself what to keep.
 
     Under autocast tensors change their dtype on the way, which autograd keeps track of; in our own
     mixed precision they do not.

@@ -8,7 +8,7 @@ from trafo.runtime.threads import ThreadChooser
 
 
 def torch_threads(number: int | None = None) -> ThreadChooser:
-    """Use `number` threads from now on; None: at most as many as torch uses now, by trying.
+    """Use `number` threads from now on, or find the best number by trying if None.
 
     Results do not depend on it beyond rounding.
     """

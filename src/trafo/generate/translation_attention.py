@@ -17,7 +17,7 @@ from torch import Tensor
 
 from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.errors import InputError
-from trafo.models import EncoderDecoder, SequenceModel, record_attention
+from trafo.models import SequenceModel, record_attention
 from trafo.tokenizer.tokenizer import Tokenizer
 
 Kind = Literal["cross", "encoder", "decoder"]
@@ -55,7 +55,7 @@ def translation_attention(
     source = tokenizer.encode_source([sentence])[0].tolist()
     sources, targets = _words(tokenizer.source, source), _words(tokenizer.target, target)
     shifted = torch.tensor([[tokenizer.end, *target[:-1]]])
-    is_recurrent = not isinstance(model, EncoderDecoder)
+    is_recurrent = model.config.context_length is None
     if is_recurrent and kind != "cross":
         what = "a recurrent model has no self-attention"
         raise InputError(what, hint="it only has cross-attention")

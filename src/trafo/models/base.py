@@ -14,7 +14,7 @@ from trafo.nn import Embedding
 
 
 class SequenceModel(Module):
-    """Ids in, logits for the token after each of them out; a translator reads a source first.
+    """A model that gives logits for the token after each id, some after reading a source.
 
     Training, evaluation and generation need no more of a model than this.
     """
@@ -27,7 +27,7 @@ class SequenceModel(Module):
     """whether `encode` must read a source before there are hidden states"""
 
     def encode(self, source_ids: Any) -> Any:
-        """Encode the source once, for all steps; None in a model without a source."""
+        """Encode the source once for all steps, or return None in a model without a source."""
         return None
 
     def hidden_states(
@@ -41,7 +41,7 @@ class SequenceModel(Module):
         raise NotImplementedError
 
     def decode(self, ids: Any, memory: Any, *, cache: Any = None, lengths: Any = None) -> Tensor:
-        """Logits for the token after each position; see `hidden_states`."""
+        """Logits for the token after each position, with the arguments of `hidden_states`."""
         return self.logits(self.hidden_states(ids, memory, cache=cache, lengths=lengths))
 
     def logits(self, states: Any) -> Tensor:
@@ -50,11 +50,11 @@ class SequenceModel(Module):
 
     @property
     def head_weight(self) -> Tensor:
-        """Matrix of the output head; the embedding table if tied."""
+        """Matrix of the output head, which is the embedding table if tied."""
         raise NotImplementedError
 
     def make_cache(self, batch: int, capacity: int | None = None) -> Any:
-        """An empty cache for `batch` rows of `capacity` tokens; None: the context length."""
+        """Make an empty cache for `batch` rows of `capacity` tokens (None: the context)."""
         raise NotImplementedError
 
     def blocks(self) -> dict[str, Module]:
@@ -100,7 +100,7 @@ def require_ids(ids: Tensor) -> None:
 
 
 def embed(table: Embedding, ids: Int[Tensor, "batch seq"]) -> Float[Tensor, "batch seq d_model"]:
-    """The rows of these ids. torch looks for wrong ones anyway; here it is said in words."""
+    """Look up the rows of these ids, with an error in words if one is out of range."""
     try:
         rows: Tensor = table(ids)
     except IndexError:

@@ -14,7 +14,7 @@ from trafo.models.base import SequenceModel, embed, require_fits_context
 
 
 class TransformerBlock(Module):
-    """Self-attention mixes positions, feed-forward works on each alone; both add to the stream."""
+    """Self-attention, which mixes positions, and feed-forward, which works on each alone."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class TransformerBlock(Module):
         *,
         cache: nn.LayerCache | None = None,
     ) -> Float[Tensor, "batch seq d_model"]:
-        """Self-attention, then feed-forward; `cache` is this layer's part of the KV cache."""
+        """Add self-attention, then feed-forward, with this layer's part of the KV cache."""
         attend = partial(self.attn, token_positions=token_positions, cache=cache)
         x = nn.residual(x, lambda h: self.dropout(attend(h)), self.ln1, self.norm_placement)
         return nn.residual(x, lambda h: self.dropout(self.ffn(h)), self.ln2, self.norm_placement)
@@ -116,7 +116,7 @@ class CausalLM(SequenceModel):
 
     @property
     def head_weight(self) -> Float[Tensor, "vocab d_model"]:
-        """Matrix of the output head; the embedding table if tied."""
+        """Matrix of the output head, which is the embedding table if tied."""
         return self.token_embeddings.weight if self.lm_head is None else self.lm_head.weight
 
     def blocks(self) -> dict[str, Module]:
@@ -124,7 +124,7 @@ class CausalLM(SequenceModel):
         return {f"layers.{index}": layer for index, layer in enumerate(self.layers)}
 
     def make_cache(self, batch: int, capacity: int | None = None) -> nn.KVCache:
-        """An empty KV cache for `batch` rows of `capacity` tokens; None: the context length."""
+        """Make an empty KV cache for `batch` rows of `capacity` tokens (None: the context)."""
         block, weight = self.layers[0], self.token_embeddings.weight
         assert isinstance(block, TransformerBlock)
         return nn.KVCache(

@@ -40,7 +40,7 @@ ActivationChoice = Literal["relu", "gelu", "silu"]
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoderConfig:
-    """The shape of an EncoderDecoder; the defaults are the paper's base model."""
+    """The shape of an EncoderDecoder, by default of the paper's base model."""
 
     source_vocab_size: int = 32_000
     """source vocabulary size"""
@@ -137,7 +137,7 @@ class EncoderLayer(Module):
         x: Float[Tensor, "batch source d_model"],
         source_mask: Bool[Tensor, "batch 1 1 source"],
     ) -> Float[Tensor, "batch source d_model"]:
-        """Self-attention, then feed-forward; `source_mask` is False for padding."""
+        """Add self-attention, then feed-forward, where `source_mask` is False for padding."""
 
         def attend(h: Tensor) -> Tensor:
             return self.dropout(self.self_attn(h, key_mask=source_mask))  # type: ignore[no-any-return]
@@ -276,7 +276,7 @@ class EncoderDecoder(SequenceModel):
         return self.decode(target_ids, self.encode(source_ids))
 
     def encode(self, source_ids: Int[Tensor, "batch source"]) -> Memory:
-        """Encode the source once; `decode` can use the result many times."""
+        """Encode the source once, for any number of calls of `decode`."""
         x = self._embed(self.source_embeddings or self.target_embeddings, source_ids, None)
         mask = padding_mask(source_ids, self.config.padding_id)
         for layer in self.encoder:
@@ -291,7 +291,7 @@ class EncoderDecoder(SequenceModel):
         cache: DecoderCache | None = None,
         lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
-        """Final hidden states of the decoder; with a cache, only the first step reads `memory`."""
+        """Final hidden states of the decoder, which reads `memory` once if it has a cache."""
         source, source_mask = self._source_keys_values(memory, cache)
         step = None if cache is None else cache.target.begin(target_ids.shape[1], lengths)
         positions = None if step is None else step.positions
@@ -310,7 +310,7 @@ class EncoderDecoder(SequenceModel):
 
     @property
     def head_weight(self) -> Float[Tensor, "vocab d_model"]:
-        """Matrix of the output head; the embedding table if tied."""
+        """Matrix of the output head, which is the embedding table if tied."""
         return self.target_embeddings.weight if self.lm_head is None else self.lm_head.weight
 
     def blocks(self) -> dict[str, Module]:
@@ -322,7 +322,7 @@ class EncoderDecoder(SequenceModel):
         return {f"encoder.{index}": layer for index, layer in enumerate(self.encoder)}
 
     def make_cache(self, batch: int, capacity: int | None = None) -> DecoderCache:
-        """An empty cache for `batch` targets of `capacity` tokens; None: the context length."""
+        """Make an empty cache for `batch` targets of `capacity` tokens (None: the context)."""
         config, weight = self.config, self.target_embeddings.weight
         target = KVCache(
             num_layers=config.num_decoder_layers,

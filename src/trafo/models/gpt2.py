@@ -26,7 +26,7 @@ from trafo.nn.precision import Device, Dtype
 
 @dataclass(frozen=True, kw_only=True)
 class GPT2Config:
-    """The shape of a GPT-2; the defaults are its smallest size."""
+    """The shape of a GPT-2, by default of its smallest size."""
 
     vocab_size: int = 50_257
     """vocabulary size: at least the tokenizer's number of tokens"""
@@ -91,7 +91,7 @@ class GPT2(CausalLM):
         self._init_weights()
 
     def _init_weights(self) -> None:
-        """N(0, 0.02^2); residual output projections scaled by 1/sqrt(2 num_layers)."""
+        """Draw from N(0, 0.02^2), residual output projections scaled by 1/sqrt(2 num_layers)."""
         additions = 2 * len(self.layers)
         for name, parameter in self.named_parameters():
             if parameter.ndim == 2:

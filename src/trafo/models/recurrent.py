@@ -20,7 +20,7 @@ from trafo.nn.precision import Device, Dtype
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentConfig:
-    """The shape of a RecurrentEncoderDecoder; sequences may have any length."""
+    """The shape of a RecurrentEncoderDecoder, whose sequences may have any length."""
 
     source_vocab_size: int = 32_000
     """source vocabulary size"""
@@ -61,7 +61,7 @@ class Annotations:
 
 
 class RecurrentCache:
-    """The decoder's state after the tokens so far; None before the first step."""
+    """The decoder's state after the tokens so far, which is None before the first step."""
 
     def __init__(self) -> None:
         self.state: Tensor | None = None
@@ -154,7 +154,7 @@ class RecurrentEncoderDecoder(SequenceModel):
 
     @property
     def head_weight(self) -> Float[Tensor, "vocab d_model"]:
-        """Matrix of the output head; the embedding table if tied."""
+        """Matrix of the output head, which is the embedding table if tied."""
         weight: Tensor = self.lm_head.weight
         return weight
 

@@ -16,7 +16,7 @@ def pool(
     real: Bool[Tensor, "batch seq"],
     how: Pooling = "mean",
 ) -> Float[Tensor, "batch d_model"]:
-    """First, mean or max pooling over the real positions; zeros for a row without any."""
+    """Pool the real positions by first, mean or max, to zeros for a row without any."""
     some = real.any(-1, keepdim=True)
     if how == "first":
         first = real.to(states.dtype).argmax(-1)
@@ -37,7 +37,7 @@ def sentence_vectors(
     real: Bool[Tensor, "batch seq"],
     how: Pooling = "mean",
 ) -> Float[Tensor, "batch d_model"]:
-    """A vector for each right-padded row; `real` is False for padding.
+    """Compute a vector for each right-padded row, where `real` is False for padding.
 
     In a language model the first position attends only to itself: prefer mean or max there.
     """

@@ -133,7 +133,7 @@ class TransformerLMConfig:
 
     @property
     def rotary_scaling(self) -> RotaryScaling | None:
-        """RoPE scaling for the rotary layer; None: no scaling."""
+        """RoPE scaling for the rotary layer, if any."""
         if self.rope_scaling == "none":
             return None
         return RotaryScaling(

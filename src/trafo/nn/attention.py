@@ -35,7 +35,7 @@ def scaled_dot_product_attention(
     mask: Bool[Tensor, "*#lead #queries #keys"] | None = None,
     dropout: Dropout | None = None,
 ) -> Float[Tensor, "*lead queries d_v"]:
-    """The formula, for any leading dimensions; True in `mask` = attend."""
+    """The formula for any leading dimensions, where True in `mask` means attend."""
     weights = attention_weights(q, k, mask)
     return weighted_mean(weights if dropout is None else dropout(weights), v)
 
@@ -63,7 +63,7 @@ def softmax(x: Float[Tensor, "*shape"], dim: int) -> Float[Tensor, "*shape"]:
 def masked_softmax(
     scores: Float[Tensor, "*shape"], mask: Bool[Tensor, "..."]
 ) -> Float[Tensor, "*shape"]:
-    """softmax over the last dimension where `mask` is True; all zeros if it is nowhere.
+    """softmax over the last dimension where `mask` is True, and zeros where it is not.
 
     Masked scores become the lowest finite number, not -inf: an empty row would be inf - inf.
     Their weights then underflow to exactly 0, save in an empty row, which the second fill clears.
@@ -103,7 +103,7 @@ class HeadsAttention(Module):
         mask: Mask = None,
         slots: Slots = None,
     ) -> Float[Tensor, "batch heads queries d_head"]:
-        """`slots` are the positions of the queries among the keys; None: the same positions."""
+        """`slots` are the positions of the queries among the keys, or None if they are the same."""
         k, v = share_heads(k, q.shape[1]), share_heads(v, q.shape[1])
         return scaled_dot_product_attention(
             q, k, v, self.attention_mask(k, mask, slots), self.dropout
@@ -173,7 +173,7 @@ class MultiHeadSelfAttention(Module):
         key_mask: Bool[Tensor, "#batch 1 1 keys"] | None = None,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "batch seq d_model"]:
-        """Positions default to 0..seq-1; `key_mask` is False for padding, see `padding_mask`.
+        """Attend with positions 0..seq-1 by default and a `key_mask` that is False for padding.
 
         With a cache the keys are all that it holds after this step, and `key_mask` is over these.
         """

@@ -22,7 +22,7 @@ from trafo.nn.precision import Device, Dtype
 
 
 class SingleHeadAttention(Module):
-    """Single-head attention(Wq x, Wk y, Wv y); d_k and d_v are free."""
+    """Single-head attention(Wq x, Wk y, Wv y) with any d_k and d_v."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class SingleHeadAttention(Module):
         value: Float[Tensor, "*lead keys d_model"],
         mask: Bool[Tensor, "*#lead #queries #keys"] | None = None,
     ) -> Float[Tensor, "*lead queries d_v"]:
-        """Project and attend; True in `mask` = attend."""
+        """Project and attend where `mask` is True."""
         q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
         return scaled_dot_product_attention(q, k, v, mask)
 
@@ -78,7 +78,7 @@ class MultiHeadAttention(Module):
         value: Float[Tensor, "batch keys d_model"],
         mask: Mask = None,
     ) -> Float[Tensor, "batch queries d_model"]:
-        """Project, attend with all heads, merge them; True in `mask` = attend."""
+        """Project, attend with all heads where `mask` is True, and merge them."""
         return self.attend(query, *self.keys_values(key, value), mask)
 
     def keys_values(

@@ -42,7 +42,7 @@ class Dropout(Module):
         self.p = p
 
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """x with some numbers zeroed and the others scaled up; x itself in evaluation mode."""
+        """Zero some numbers and scale the others up in training, and nothing in evaluation mode."""
         if not self.training or self.p == 0.0:
             return x
         draw = _drawn_outside_graph if torch.compiler.is_compiling() else _drawn

@@ -64,7 +64,7 @@ FeedForwardName = Literal["swiglu", "silu", "gelu", "relu", "relu2"]
 
 
 def default_d_ff(kind: FeedForwardName, d_model: int) -> int:
-    """4 d_model for two matrices; for SwiGLU's three the same cost, 8/3 d_model, in steps of 64."""
+    """4 d_model for two matrices, or as costly: 8/3 d_model, in steps of 64, for SwiGLU's three."""
     if kind != "swiglu":
         return 4 * d_model
     return max(64, round(8 * d_model / 3 / 64) * 64)

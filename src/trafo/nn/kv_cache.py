@@ -38,7 +38,7 @@ class KVCache:
         self.lengths: Int[Tensor, " batch"] = torch.zeros(batch, dtype=torch.long, device=device)
 
     def begin(self, seq: int, counts: Int[Tensor, " batch"] | None = None) -> "CacheStep":
-        """Plan the next `seq` ids of each row; the first `counts` are real, all if None."""
+        """Plan the next `seq` ids of each row, of which the first `counts` (None: all) are real."""
         starts: list[int] = self.lengths.tolist()
         ends = self.lengths + (seq if counts is None else counts)
         longest = int(ends.max())
@@ -58,7 +58,7 @@ class KVCache:
         )
 
     def reorder(self, rows: Int[Tensor, " new_batch"]) -> None:
-        """Row i becomes a copy of row `rows[i]`; rows may repeat (beams) or be left out (done)."""
+        """Make row i a copy of `rows[i]`, where rows may repeat (beams) or be left out (done)."""
         self.keys = self.keys.index_select(1, rows)
         self.values = self.values.index_select(1, rows)
         self.lengths = self.lengths[rows]
@@ -83,7 +83,7 @@ class CacheStep:
 
     @property
     def positions(self) -> Int[Tensor, "batch seq"]:
-        """Position of each new token; slot j holds position j."""
+        """Position of each new token, where slot j holds position j."""
         return self.slots.clamp(max=self.cache.capacity - 1)
 
     def layer(self, index: int) -> "LayerCache":
@@ -112,7 +112,7 @@ class LayerCache:
         Float[Tensor, "batch kv_heads used d_head"],
         Int[Tensor, "batch seq"],
     ]:
-        """Write the new tokens; all keys and values so far, and where among them the new ones are.
+        """Write the new tokens, and return all keys and values and the slots of the new ones.
 
         `key_mask` is over all of them.
         """

@@ -15,7 +15,7 @@ from trafo.nn.precision import Device, Dtype
 
 
 class Linear(Module):
-    """A matrix of shape (out, in) applied to the last dimension; bias is optional.
+    """A matrix of shape (out, in) and an optional bias, applied to the last dimension.
 
     Its first weights have the variance 2/(in+out), which keeps the scale of signals and gradients
     (Glorot and Bengio, 2010).

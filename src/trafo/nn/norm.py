@@ -28,7 +28,7 @@ def residual(
     norm: Callable[[Tensor], Tensor] | None,
     placement: NormPlacement,
 ) -> Float[Tensor, "*shape"]:
-    """One residual connection around `sublayer`; `norm` is needed unless the placement is none."""
+    """Connect around `sublayer`, with `norm` unless the placement is none."""
     if placement == "none" or norm is None:
         return x + sublayer(x)
     if placement == "pre":
@@ -78,7 +78,7 @@ def layer_norm(
 
 
 class LayerNorm(Module):
-    """Mean 0 and variance 1 over the last dimension, then gain and shift; computed in float32."""
+    """Mean 0 and variance 1 over the last dimension in float32, then gain and shift."""
 
     def __init__(
         self, d_model: int, eps: float = 1e-5, device: Device = None, dtype: Dtype = None

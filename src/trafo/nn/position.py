@@ -25,7 +25,7 @@ from trafo.nn.precision import Device, Dtype
 
 
 class SinusoidalPositions(Module):
-    """Adds sinusoids of geometrically growing wavelength to the embeddings; no parameters."""
+    """Adds sinusoids of geometrically growing wavelength to the embeddings, without parameters."""
 
     table: Tensor
 
@@ -40,7 +40,7 @@ class SinusoidalPositions(Module):
         x: Float[Tensor, "... seq d_model"],
         token_positions: Int[Tensor, "... seq"] | None = None,
     ) -> Float[Tensor, "... seq d_model"]:
-        """Add the sinusoids of these positions; None: 0..seq-1."""
+        """Add the sinusoids of these positions, by default 0..seq-1."""
         rows = self.table[: x.shape[-2]] if token_positions is None else self.table[token_positions]
         return x + rows.to(x.dtype)
 
@@ -60,7 +60,7 @@ class LearnedPositions(Module):
         x: Float[Tensor, "... seq d_model"],
         token_positions: Int[Tensor, "... seq"] | None = None,
     ) -> Float[Tensor, "... seq d_model"]:
-        """Add the vectors of these positions; None: 0..seq-1."""
+        """Add the vectors of these positions, by default 0..seq-1."""
         rows = (
             self.weight[: x.shape[-2]] if token_positions is None else self.weight[token_positions]
         )
@@ -107,7 +107,7 @@ def angles(
 
 
 class RotaryPositionalEmbedding(Module):
-    """Rotates the pairs of a query or key by its position; one instance serves all layers."""
+    """Rotates the pairs of a query or key by its position, for all layers at once."""
 
     cos: Tensor
     sin: Tensor
@@ -154,7 +154,7 @@ class RotaryPositionalEmbedding(Module):
     def cos_sin(
         self, seq: int, token_positions: Int[Tensor, "*lead seq"] | None
     ) -> tuple[Float[Tensor, "*lead seq pair"], Float[Tensor, "*lead seq pair"]]:
-        """cos and sin of the angles at these positions; None: 0..seq-1."""
+        """cos and sin of the angles at these positions, by default 0..seq-1."""
         rows = slice(seq) if token_positions is None else token_positions
         return self.cos[rows], self.sin[rows]
 

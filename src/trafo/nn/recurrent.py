@@ -21,7 +21,7 @@ from trafo.nn.precision import Device, Dtype
 
 
 class GRUCell(Module):
-    """One step; the three matrices for r, z and n are stacked, as in torch."""
+    """One step, with the three matrices for r, z and n stacked as in torch."""
 
     def __init__(
         self, input_size: int, hidden_size: int, device: Device = None, dtype: Dtype = None
@@ -56,7 +56,7 @@ def run_gru(
     *,
     reverse: bool = False,
 ) -> Float[Tensor, "batch seq d_hidden"]:
-    """All states of one direction, from a zero state; padding leaves the state unchanged."""
+    """Compute all states of one direction from zero, where padding leaves the state unchanged."""
     projected = cell.input_proj(x)
     h = x.new_zeros(x.shape[0], cell.hidden_size)
     states = [h] * x.shape[1]

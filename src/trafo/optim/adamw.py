@@ -25,7 +25,7 @@ BLOCK_NUMBERS = 2**18
 
 
 class AdamW(PerParameterOptimizer):
-    """Adam with decoupled weight decay; `betas` are beta1 and beta2, as in the paper."""
+    """Adam with decoupled weight decay, where `betas` are the paper's beta1 and beta2."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from trafo.optim.sharded import local, whole
 
 @torch.no_grad()
 def clip_gradients(parameters: Iterable[Tensor], max_l2_norm: float, eps: float = 1e-6) -> Tensor:
-    """Clip in place; returns the global norm before clipping."""
+    """Clip in place and return the global norm before clipping."""
     require(max_l2_norm > 0, f"max_l2_norm is {max_l2_norm!r}", "it must be above 0")
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:

@@ -51,7 +51,7 @@ class ScheduleConfig:
         )
 
     def factor(self, step: int, steps: int, d_model: int) -> float:
-        """The factor of step 0, 1, ... `steps` - 1; never zero, so that every step learns.
+        """The factor of step 0, 1, ... `steps` - 1, never zero, so that every step learns.
 
         The warm-up begins one step before the first, and the decay ends one step after the last.
         """
@@ -120,7 +120,7 @@ class OptimizerConfig:
 
 
 def build_optimizers(model: Module, config: OptimizerConfig) -> list[Optimizer]:
-    """One optimizer, or Muon and AdamW for what Muon does not take; learning rates at the peak."""
+    """Build one optimizer, or Muon and AdamW for what Muon does not take, at peak rates."""
     groups = _sort_parameters(model)
     matrices = groups.pop("matrices")
     optimizers: list[Optimizer] = []

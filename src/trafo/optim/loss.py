@@ -27,7 +27,7 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     reduction: Reduction = "mean",
 ) -> Float[Tensor, ""] | Float[Tensor, "*lead"]:
-    """Cross-entropy in nats, in float32 at least; targets equal to `ignore_id` do not count.
+    """Cross-entropy in nats, at least in float32, without the targets equal to `ignore_id`.
 
     The mean is over the targets that count, and 0 if there are none.
     """

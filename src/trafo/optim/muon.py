@@ -56,7 +56,7 @@ def orthogonalize(
 
 
 class Muon(GroupOptimizer):
-    """Muon, for the matrices inside a model; use AdamW for embeddings, the LM head and vectors."""
+    """Muon, for the matrices inside a model, beside AdamW for embeddings, head and vectors."""
 
     def __init__(
         self,

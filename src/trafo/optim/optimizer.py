@@ -31,11 +31,11 @@ class GroupOptimizer(Optimizer):
 
     @abstractmethod
     def update_group(self, parameters: Sequence[Tensor], group: dict[str, Any]) -> None:
-        """Change these parameters in place, all have gradients; `group`: their hyperparameters."""
+        """Change these parameters, which all have gradients, by the hyperparameters of `group`."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One optimizer step; returns the loss of `closure`, which computes it anew."""
+        """Take one step and return the loss of `closure`, which computes it anew."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -50,7 +50,7 @@ class PerParameterOptimizer(GroupOptimizer):
 
     @abstractmethod
     def update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        """Change one parameter in place; `group` holds its hyperparameters."""
+        """Change one parameter in place by the hyperparameters of `group`."""
 
     def update_group(self, parameters: Sequence[Tensor], group: dict[str, Any]) -> None:
         """One by one."""
@@ -60,7 +60,7 @@ class PerParameterOptimizer(GroupOptimizer):
 
 
 class SGD(PerParameterOptimizer):
-    """SGD without momentum; t counts the steps of each parameter."""
+    """SGD without momentum, where t counts the steps of each parameter."""
 
     def __init__(self, params: ParamsT, lr: float = 1e-3) -> None:
         require_at_least(0, lr=lr)

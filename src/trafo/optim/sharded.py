@@ -22,7 +22,7 @@ def is_sharded(x: Tensor) -> TypeGuard[DTensor]:
 
 
 def local(x: Tensor) -> Tensor:
-    """This rank's shard; writing to it writes to `x`."""
+    """This rank's shard, which shares its memory with `x`."""
     return x.to_local() if is_sharded(x) else x
 
 
@@ -32,7 +32,7 @@ def whole(x: Tensor) -> Tensor:
 
 
 def local_part_of(full: Tensor, like: Tensor) -> Tensor:
-    """This rank's shard of `full`, sharded like `like`; needs no communication."""
+    """This rank's shard of `full`, sharded like `like`, without communication."""
     if not is_sharded(like):
         return full
     from torch.distributed.tensor import DTensor, Replicate

@@ -1,4 +1,4 @@
-"""GGUF files, which llama.cpp runs: metadata, a tokenizer, tensors; written and read back.
+"""GGUF files, which llama.cpp runs: metadata, a tokenizer and tensors, in and out.
 
 Biases go out as `llama`, which has them beside any head size and rotary scaling; `qwen2` has not.
 """
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trafo.checkpoint.convert.gguf_reader import GGUF, gguf_package
-from trafo.checkpoint.convert.gguf_tokenizer import write_tokenizer
+from trafo.checkpoint.convert.gguf_tokenizer import write_gguf_tokenizer
 from trafo.checkpoint.convert.hugging_face_config import family_of
 from trafo.checkpoint.convert.parity import Parity, save_checked
 from trafo.checkpoint.convert.weights import GGUF_GPT2, GGUF_LLAMA, GGUF_QWEN, drop_zero_biases
@@ -22,7 +22,7 @@ from trafo.nn.position import rotary_frequencies
 from trafo.runtime.console import say
 from trafo.tokenizer.tokenizer import Tokenizer
 
-Dtype = Literal["float32", "float16", "bfloat16"]
+ExportDtype = Literal["float32", "float16", "bfloat16"]
 
 # llama.cpp rotates neighbouring pairs for `llama`, as we do, and halves for Qwen.
 _TABLES = {"llama": GGUF_LLAMA, "qwen2": GGUF_QWEN, "qwen3": GGUF_QWEN, "gpt2": GGUF_GPT2}
@@ -56,9 +56,9 @@ def save_gguf(
     path: str | Path,
     *,
     tokenizer: Tokenizer | None = None,
-    dtype: Dtype = "float32",
+    dtype: ExportDtype = "float32",
 ) -> Parity:
-    """Write one file for llama.cpp; `<path>.parity.json` says how well it agrees."""
+    """Write a file for llama.cpp, and how well it agrees to `<path>.parity.json`."""
     gguf = gguf_package()
     if not isinstance(model, TransformerLM | GPT2):
         raise ConfigError(f"llama.cpp has no counterpart of a {type(model).__name__}")
@@ -66,7 +66,7 @@ def save_gguf(
     def write(draft: Path) -> None:
         writer = gguf.GGUFWriter(draft, _architecture_of(model.config))
         _write_config(writer, model.config)
-        write_tokenizer(writer, gguf, model.config.vocab_size, tokenizer)
+        write_gguf_tokenizer(writer, gguf, model.config.vocab_size, tokenizer)
         for name, tensor in _export_state(model).items():
             kind = _storage(gguf, tensor, dtype)
             numbers = gguf.quants.quantize(tensor.detach().float().cpu().numpy(), kind)
@@ -141,7 +141,7 @@ def _write_config(writer: Any, config: TransformerLMConfig | GPT2Config) -> None
         writer.add_rope_scaling_factor(config.rope_factor)
 
 
-def _storage(gguf: ModuleType, tensor: Tensor, dtype: Dtype) -> Any:
+def _storage(gguf: ModuleType, tensor: Tensor, dtype: ExportDtype) -> Any:
     """Vectors (norms, biases) stay float32: llama.cpp wants them so."""
     kinds = gguf.GGMLQuantizationType
     names = {"float32": kinds.F32, "float16": kinds.F16, "bfloat16": kinds.BF16}
@@ -149,7 +149,7 @@ def _storage(gguf: ModuleType, tensor: Tensor, dtype: Dtype) -> Any:
 
 
 def read_gguf_config(file: GGUF) -> TransformerLMConfig | GPT2Config:
-    """Our config from the file's fields; unsupported fields are an error."""
+    """Read our config from the file's fields, which must all be supported."""
     try:
         return _read_config(file)
     except ConfigError as error:  # sizes that do not make a model

@@ -67,7 +67,7 @@ class GGUF:
         ]
 
     def get(self, key: str) -> Any:
-        """A field's value; None if the file does not have it."""
+        """A field's value, or None if the file does not have it."""
         self._asked.add(key)
         field = self._reader.get_field(key)
         if field is None:
@@ -88,14 +88,14 @@ class GGUF:
         return int(self._checked(key, default if value is None else value, int))
 
     def number(self, key: str, default: float) -> float:
-        """A field that must be a number; 1e-5 was rounded to float32, and is 1e-5 again."""
+        """A field that must be a number, in the decimal form that it had before float32."""
         value = self.get(key)
         if value is None:
             return default
         return float(str(np.float32(self._checked(key, value, (int, float)))))
 
     def strings(self, key: str) -> list[str]:
-        """A field that must be a list of strings; the format has no empty lists."""
+        """A field that must be a list of strings, and is absent if empty."""
         value = self._checked(key, self.get(key) or [], list)
         return [self._checked(key, text, str) for text in value]
 

@@ -180,7 +180,7 @@ _NAMED = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 _WHOLE_WORDS = "trafo.tokenizer.whole_words"
 
 
-def write_tokenizer(
+def write_gguf_tokenizer(
     writer: Any, gguf: ModuleType, vocab_size: int, tokenizer: Tokenizer | None
 ) -> None:
     """Add the tokenizer's fields to a file that is being written."""
@@ -247,7 +247,7 @@ def _kind_of(i: int, special: set[int], hidden: Collection[int]) -> int:
     return _CONTROL if i in hidden else _USER_DEFINED
 
 
-def read_tokenizer(file: GGUF) -> Tokenizer:
+def read_gguf_tokenizer(file: GGUF) -> Tokenizer:
     """The tokenizer stored in the file."""
     kind = file.text("tokenizer.ggml.model", "no_vocab")
     if kind in ("no_vocab", "none"):

@@ -14,7 +14,7 @@ from trafo.checkpoint.convert.hugging_face_config import (
     to_gpt2_config,
     to_llama_config,
 )
-from trafo.checkpoint.convert.hugging_face_tokenizer import write_tokenizer
+from trafo.checkpoint.convert.hugging_face_tokenizer import write_hugging_face_tokenizer
 from trafo.checkpoint.convert.parity import Parity, measure_parity
 from trafo.checkpoint.convert.weights import (
     HF_GPT2,
@@ -42,14 +42,14 @@ def save_hugging_face(
     *,
     tokenizer: Tokenizer | None = None,
 ) -> Parity:
-    """Write a folder that `transformers` loads; returns (and stores) how well it agrees."""
+    """Write a folder that `transformers` loads, and measure how well it agrees."""
     config, state = _export(model)
     tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in state.items()}
     config["torch_dtype"] = str(widest_dtype(tensors)).removeprefix("torch.")
     with atomic_folder(folder, marker="config.json") as new:
         write_tensors(new / "model.safetensors", tensors, {"format": "pt"})
         if tokenizer is not None:
-            config |= write_tokenizer(tokenizer, new)
+            config |= write_hugging_face_tokenizer(tokenizer, new)
             if config["model_type"] == "qwen2":
                 say("AutoTokenizer takes Qwen2's own: load this one by PreTrainedTokenizerFast")
         (new / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -126,7 +126,7 @@ def _import_model(config: TransformerLMConfig | GPT2Config, tensors: dict[str, T
 
 
 def _read_tensors(folder: Path) -> dict[str, Tensor]:
-    """By the index, if there is one; else from `model.safetensors`, else from all there are."""
+    """Read by the index if there is one, else `model.safetensors`, else all there are."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         return _read_indexed(folder, index)
@@ -142,7 +142,7 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def _read_indexed(folder: Path, index: Path) -> dict[str, Tensor]:
-    """Each tensor from the file that the index names for it; large models are split."""
+    """Read each tensor of a split model from the file that the index names for it."""
     table = read_json(index).get("weight_map")
     if not isinstance(table, dict) or not table:
         raise FormatError("names no files", where=str(index))

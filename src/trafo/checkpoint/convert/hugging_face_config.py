@@ -125,7 +125,7 @@ def _to_window(config: TransformerLMConfig, family: Family) -> dict[str, Any]:
 
 
 def from_llama_config(theirs: dict[str, Any]) -> TransformerLMConfig:
-    """Our config from config.json; unsupported settings are an error."""
+    """Read our config from config.json, whose settings must all be supported."""
     family: Family = theirs["model_type"]
     sizes = {ours: theirs[name] for ours, name in _LLAMA_SIZES.items()}
     heads, d_model = sizes["num_heads"], sizes["d_model"]
@@ -181,7 +181,7 @@ def _read_rope(rope: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_window(theirs: dict[str, Any], family: Family) -> int | None:
-    """The window of all layers; in some layers only, it is refused."""
+    """Read the window, which all layers must share."""
     has_window = {"llama": False, "mistral": True}.get(family, theirs.get("use_sliding_window"))
     window: int | None = theirs.get("sliding_window", 4096) if has_window else None
     layers = theirs["num_hidden_layers"]
@@ -224,7 +224,7 @@ def to_gpt2_config(config: GPT2Config) -> dict[str, Any]:
 
 
 def from_gpt2_config(theirs: dict[str, Any]) -> GPT2Config:
-    """Our config from config.json; unsupported settings are an error."""
+    """Read our config from config.json, whose settings must all be supported."""
     activation = theirs.get("activation_function", "gelu_new")
     if activation not in ("gelu_new", "gelu_pytorch_tanh"):
         raise FormatError(f"the model uses activation {activation!r}, GPT2 has tanh-GELU only")

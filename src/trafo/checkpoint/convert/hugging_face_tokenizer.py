@@ -27,8 +27,8 @@ CHAT_TEMPLATE = "chat_template.jinja"
 _NAMED = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
 
 
-def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
-    """The files that `AutoTokenizer` and `generate` ask for; what config.json says of it."""
+def write_hugging_face_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
+    """Write the files that `AutoTokenizer` and `generate` need and return a part of config.json."""
     shown = [token for token, i in tokenizer.special_tokens.items() if i not in tokenizer.hidden]
     begin = _name_of(tokenizer, tokenizer.begin)
     write_huggingface(tokenizer.spec, folder / "tokenizer.json", begin=begin, shown=shown)
@@ -61,7 +61,7 @@ def _name_of(tokenizer: Tokenizer, special: int | None) -> str | None:
     return next((token for token, i in tokenizer.special_tokens.items() if i == special), None)
 
 
-def read_tokenizer(folder: Path) -> Tokenizer:
+def read_hugging_face_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer of a folder, and which tokens begin and end a text, by all files that say so.
 
     As in `transformers`, the post-processor in `tokenizer.json` decides what is put before a text,
@@ -139,7 +139,7 @@ def _with_named_tokens(parts: TokenizerSpec, about: dict[str, Any], folder: Path
 
 
 def _begin(processor: Any, parts: TokenizerSpec, where: str) -> int | None:
-    """The token that the post-processor puts before a text; more than that is refused."""
+    """Find the one token that the post-processor may put before a text."""
     ids: list[Any] = []
     for step in _steps(processor):
         match step:
@@ -158,7 +158,7 @@ def _begin(processor: Any, parts: TokenizerSpec, where: str) -> int | None:
 
 
 def _ids_of_piece(piece: Any, template: dict[str, Any]) -> list[Any]:
-    """The ids that a template has for one of its special tokens; [None] for anything else."""
+    """The ids that a template has for a special token, or [None] for anything else."""
     match piece, template.get("special_tokens"):
         case {"SpecialToken": {"id": str(name)}}, {**tokens}:
             match tokens.get(name):

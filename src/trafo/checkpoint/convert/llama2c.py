@@ -108,7 +108,7 @@ def _numbers_in_order(model: TransformerLM) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def _shapes(config: TransformerLMConfig) -> list[tuple[str, tuple[int, ...]]]:
-    """The tensors in the order of the file; `{i}` marks one for each layer, stored together."""
+    """The tensors in the order of the file, where `{i}` marks those of all layers together."""
     layers, d, d_ff = config.num_layers, config.d_model, config.feed_forward_size
     d_kv = (config.num_kv_heads or config.num_heads) * config.d_head
     tables = config.context_length * config.d_head // 2

@@ -38,7 +38,7 @@ def save_checked(
     write: Callable[[Path], None],
     load: Callable[[Path], CausalLM],
 ) -> Parity:
-    """Write a draft, read it back, compare; then it becomes `path`, the parity file beside it."""
+    """Write a draft, read it back and compare, then rename it to `path` beside its parity file."""
     with atomic_write(path) as file:
         draft = Path(file.name)
         write(draft)

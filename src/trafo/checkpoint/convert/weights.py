@@ -240,7 +240,7 @@ def skeleton(config: ModelConfig) -> Module:
 
 
 def refuse_second_head(tensors: Mapping[str, Tensor], table: str) -> None:
-    """Files may hold a tied head a second time; other numbers there would be left out."""
+    """Refuse a second copy of a tied head that holds other numbers."""
     head = tensors.get("lm_head.weight")
     if head is not None and not torch.equal(head, tensors[table]):
         raise FormatError(

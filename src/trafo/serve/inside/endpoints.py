@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from trafo.generate.translation_attention import translation_attention
-from trafo.models import CausalLM, EncoderDecoder, SequenceModel
+from trafo.models import CausalLM, SequenceModel
 from trafo.serve.errors import ApiError, invalid, refusing
 from trafo.serve.inside import layers
 from trafo.serve.inside.histories import beam_tree, byte_text, rank_merges, replay_merges
@@ -187,7 +187,7 @@ async def layers_of_translation(http: HttpRequest) -> Response:
     body = await read_body(http, TranslationLayersBody)
     bundle = _translator(http, body).bundle
     model, tokenizer = bundle.model, bundle.tokenizer
-    if not isinstance(model, EncoderDecoder):
+    if not model.blocks():
         what = "a recurrent model has no layers to look into"
         raise ApiError(400, what, param="model", code="wrong_kind_of_model")
 
