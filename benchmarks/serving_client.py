@@ -96,12 +96,11 @@ def make_tokenizer(folder: Path) -> Path:
 
 def serve_trafo(port: int, tokenizer: Path, weights: str, threads: int) -> None:
     """Our service; runs until it is terminated."""
-    from trafo.generate.chat_template import ChatTemplate
     from trafo.generate.engine import EngineConfig, build_engine
     from trafo.runtime.threads import in_short_thread
     from trafo.serve.app import App
     from trafo.serve.config import ServeConfig
-    from trafo.serve.models import LanguageModel, Models
+    from trafo.serve.models import Models, ServedModel
     from trafo.serve.server import Server
     from trafo.serve.worker import Worker
 
@@ -109,7 +108,7 @@ def serve_trafo(port: int, tokenizer: Path, weights: str, threads: int) -> None:
     bundle = in_short_thread(lambda: make_bundle(tokenizer))
     config = EngineConfig(weights=weights, threads=threads)
     engine = in_short_thread(lambda: build_engine(bundle.model, config))
-    model = LanguageModel("random", Path("random"), bundle, Worker(engine), ChatTemplate())
+    model = ServedModel("random", Path("random"), bundle, [Worker(engine)])
     Server(App(Models([model]), ServeConfig(port=port))).run()
 
 

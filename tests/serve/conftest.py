@@ -18,7 +18,7 @@ from trafo.generate.engine import Engine, EngineConfig, build_engine
 from trafo.models import EncoderDecoder, EncoderDecoderConfig, TransformerLM
 from trafo.serve.app import App
 from trafo.serve.config import ServeConfig
-from trafo.serve.models import LanguageModel, Models
+from trafo.serve.models import Models, ServedModel
 from trafo.serve.worker import Worker
 from trafo.tokenizer import Tokenizer
 from trafo.tokenizer.formats.spec import TokenizerSpec
@@ -67,7 +67,7 @@ def serve(bundle: Bundle, engine: Engine) -> Iterator[Callable[..., TestClient]]
         def make(*, template: ChatTemplate = ChatTemplate(), **settings: Any) -> TestClient:  # noqa: B008
             config = ServeConfig(**settings)
             worker = Worker(engine, config.max_queue)
-            model = LanguageModel("tiny", Path("tiny"), bundle, worker, template)
+            model = ServedModel("tiny", Path("tiny"), bundle, [worker], template)
             app = App(Models([model]), config)
             return stack.enter_context(TestClient(app, base_url="http://127.0.0.1"))
 

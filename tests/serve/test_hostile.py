@@ -21,7 +21,7 @@ from trafo.generate.beam_config import BeamConfig
 from trafo.generate.translate import translate
 from trafo.serve import guard, protocol
 from trafo.serve.app import ROUTES, App
-from trafo.serve.models import Models, TranslationModel
+from trafo.serve.models import Models, ServedModel
 from trafo.serve.protocol import encode_json
 
 ORDINARY = {"prompt": "Hello", "max_tokens": 8, "seed": 3}
@@ -157,7 +157,7 @@ def test_long_lists_in_pieces_are_the_same_json():
 def translating(bundle, translator):
     tokenizer = PairTokenizer(bundle.tokenizer, bundle.tokenizer)
     loaded = Bundle(translator, tokenizer, Path("t"), 3, {})
-    app = App(Models([TranslationModel("t", Path("t"), loaded)]))
+    app = App(Models([ServedModel("t", Path("t"), loaded)]))
     with TestClient(app, base_url="http://127.0.0.1") as client:
         yield client
 
@@ -478,7 +478,7 @@ def both(serve, translator, bundle):
     client = serve()
     tokenizer = PairTokenizer(bundle.tokenizer, bundle.tokenizer)
     loaded = Bundle(translator, tokenizer, Path("t"), 3, {})
-    client.app.service.models._by_name["t"] = TranslationModel("t", Path("t"), loaded)
+    client.app.service.models._by_name["t"] = ServedModel("t", Path("t"), loaded)
     return client
 
 

@@ -33,12 +33,12 @@ from trafo.serve import server
 from trafo.serve.app import App
 from trafo.generate.chat_template import ChatTemplate
 from trafo.serve.config import ServeConfig
-from trafo.serve.models import LanguageModel, Models
+from trafo.serve.models import Models, ServedModel
 from trafo.serve.server import Server, bind_port
 from trafo.serve.worker import Worker
 bundle = tiny.tiny_bundle()
 worker = Worker(build_engine(bundle.model, EngineConfig(threads=1)))
-model = LanguageModel("tiny", Path("tiny"), bundle, worker, ChatTemplate())
+model = ServedModel("tiny", Path("tiny"), bundle, [worker])
 server.HEADER_SECONDS = server.STALL_SECONDS = 3.0
 port, key, shutdown_seconds = int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
 config = ServeConfig(

@@ -14,14 +14,14 @@ from trafo.data.pair_tokenizer import PairTokenizer
 from trafo.generate.beam_config import BeamConfig
 from trafo.generate.translate import translate
 from trafo.serve.app import App
-from trafo.serve.models import Models, TranslationModel
+from trafo.serve.models import Models, ServedModel
 
 
 def test_translations(bundle, translator):
     model, tokenizer = translator, PairTokenizer(bundle.tokenizer, bundle.tokenizer)
     of_run = {"length_penalty": 0.2, "beam": 4}
     loaded = Bundle(model, tokenizer, Path("t"), 3, of_run)
-    served = TranslationModel("t", Path("t"), loaded)
+    served = ServedModel("t", Path("t"), loaded)
     sentences = ["Hi", "", "a b"]
     expected = translate(
         model, tokenizer, sentences, BeamConfig(beam=3, n_best=2, length_penalty=0.2)

@@ -25,7 +25,7 @@ _REASONS = {"stop": "stop", "end": "stop", "length": "length", None: None}
 
 @dataclass
 class GrowingChoice:
-    """One completion as it grows; with `echo` it begins with its prompt."""
+    """One completion as it grows, from its prompt if that is echoed."""
 
     index: int
     text: str = ""
@@ -176,7 +176,7 @@ def _finite(logprob: float | None) -> float | None:
 
 
 class Answer:
-    """Joins pieces into choices; choice i * n + j is sample j of prompt i."""
+    """Joins pieces into choices: choice i * n + j is sample j of prompt i."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class Answer:
         return self._num_logprobs * sum(len(choice.tokens) for choice in self._choices)
 
     async def events(self, include_usage: bool) -> AsyncIterator[bytes]:
-        """Yield the stream in parts, each of whole events; `[DONE]` is the last."""
+        """Yield the stream in parts of whole events, up to `[DONE]`."""
         usage: Json = {"usage": None} if include_usage else {}
 
         def encode(contents: Iterator[Json]) -> bytes:

@@ -113,8 +113,8 @@ class App:
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         models, config = self.service.models, self.service.config
-        for served in models.language_models:
-            served.worker.start()
+        for worker in models.workers:
+            worker.start()
         following = asyncio.create_task(follow_runs(models, config)) if config.follow else None
         yield
         if following is not None:
@@ -126,7 +126,7 @@ class App:
 
 
 async def _refuse(http: HttpRequest, error: Exception) -> Response:
-    """Write an error as OpenAI does; Starlette's own are unknown paths and wrong methods."""
+    """Write an error as OpenAI does, also Starlette's for unknown paths and wrong methods."""
     if isinstance(error, HTTPException):
         what = f"{error.detail}: {http.method} {http.url.path}"
         error = ApiError(error.status_code, what, code="unknown_url")
@@ -138,7 +138,7 @@ async def _refuse(http: HttpRequest, error: Exception) -> Response:
 
 
 def _page_routes() -> list[Route]:
-    """Make a route for each file of the page; `/` is its index.html.
+    """Make a route for each file of the page, `/` for its index.html.
 
     They are read once, at the start: no path from a request reaches the file system.
     """

@@ -17,7 +17,7 @@ from trafo.models import CausalLM
 from trafo.models.base import evaluating
 from trafo.serve.answer import Answer, AnswerFormat, ChatFormat, CompletionFormat, EventStream
 from trafo.serve.errors import invalid, queue_full, refusing
-from trafo.serve.models import LanguageModel
+from trafo.serve.models import ServedModel
 from trafo.serve.protocol import ChatBody, CompletionBody, SamplingBody, parse_count
 from trafo.serve.service import (
     Service,
@@ -50,7 +50,7 @@ _SAME_NAMES = (
 async def completions(http: HttpRequest) -> Response:
     """`POST /v1/completions`."""
     service, body = service_of(http), await read_body(http, CompletionBody)
-    served = service.models.language(body.model)
+    served = service.models.get(body.model, "language")
     tokenizer, model, logprobs = served.bundle.tokenizer, served.bundle.model, body.logprobs
     prompts = list_prompts(body.prompt, "prompt", service.config.max_choices)
     _check_choices(service, body, len(prompts))
@@ -79,7 +79,7 @@ async def completions(http: HttpRequest) -> Response:
 async def chat_completions(http: HttpRequest) -> Response:
     """`POST /v1/chat/completions`."""
     service, body = service_of(http), await read_body(http, ChatBody)
-    served = service.models.language(body.model)
+    served = service.models.get(body.model, "language")
     tokenizer, template = served.bundle.tokenizer, served.template
     if body.top_logprobs is not None and not body.logprobs:
         raise invalid("top_logprobs needs logprobs: true", "top_logprobs")
@@ -98,7 +98,7 @@ async def chat_completions(http: HttpRequest) -> Response:
 async def _answer(
     http: HttpRequest,
     body: SamplingBody,
-    served: LanguageModel,
+    served: ServedModel,
     requests: list[Request],
     form: AnswerFormat,
     echoes: Sequence[tuple[str, Sequence[Token]]] = (),
@@ -122,7 +122,7 @@ def _check_choices(service: Service, body: SamplingBody, num_prompts: int) -> No
 
 
 def _check_logprobs(
-    service: Service, served: LanguageModel, requests: Sequence[Request], num_echoed: int = 0
+    service: Service, served: ServedModel, requests: Sequence[Request], num_echoed: int = 0
 ) -> None:
     """Refuse an answer, or all of them together, that would take too much memory."""
     number = num_echoed + sum(request.num_logprobs for request in requests)
@@ -139,13 +139,13 @@ def _check_logprobs(
 
 def _generation_config(
     service: Service,
-    served: LanguageModel,
+    served: ServedModel,
     body: SamplingBody,
     max_tokens: int,
     logprobs: int | None,
     more_stops: Sequence[str] = (),
 ) -> GenerationConfig:
-    """Return the generation settings; fields that are left out have OpenAI's defaults."""
+    """Return the generation settings, with OpenAI's defaults for fields that are left out."""
     most = service.config.max_tokens
     if max_tokens > most:
         raise invalid(f"max_tokens is {max_tokens:,}; at most {most:,} are allowed", "max_tokens")
@@ -164,7 +164,7 @@ def _generation_config(
         )
 
 
-def _logit_bias(served: LanguageModel, given: dict[str, float]) -> tuple[tuple[int, float], ...]:
+def _logit_bias(served: ServedModel, given: dict[str, float]) -> tuple[tuple[int, float], ...]:
     size, pairs = vocab_size(served.bundle.model), []
     for name, number in given.items():
         token_id = parse_count(name)
@@ -179,7 +179,7 @@ def _logit_bias(served: LanguageModel, given: dict[str, float]) -> tuple[tuple[i
 def _prompt_tokens(
     model: CausalLM, ids: Sequence[int], alternatives: int, check: Callable[[], None]
 ) -> list[Token]:
-    """Return a prompt with its log-probabilities; nothing comes before the first token."""
+    """Return a prompt with its log-probabilities, none for the first token."""
     check()
     tensor = torch.tensor([ids], device=model.head_weight.device)
     with evaluating(model):

@@ -46,7 +46,7 @@ async def one_model(http: HttpRequest) -> Response:
 async def embeddings(http: HttpRequest) -> Response:
     """`POST /v1/embeddings`: a vector for each text."""
     service, body = service_of(http), await read_body(http, EmbeddingBody)
-    served = service.models.language(body.model)
+    served = service.models.get(body.model, "language")
     prompts = list_prompts(body.input, "input", _MAX_TEXTS)
     ids = await encode_prompts(service, served, prompts, "input")
     model, number = served.bundle.model, sum(map(len, ids))
@@ -92,7 +92,7 @@ def _encode_vector(vector: list[float], body: EmbeddingBody) -> list[float] | st
 async def translations(http: HttpRequest) -> Response:
     """`POST /v1/translations`: the best translations of each sentence."""
     service, body = service_of(http), await read_body(http, TranslationBody)
-    served = service.models.translation(body.model)
+    served = service.models.get(body.model, "translation")
     sentences = [body.input] if isinstance(body.input, str) else body.input
     if not 1 <= len(sentences) <= _MAX_TEXTS:
         what = f"input has {len(sentences):,} sentences; it must have 1 to {_MAX_TEXTS}"
@@ -129,7 +129,7 @@ def _translation(found: Translation) -> Json:
 async def tokenize(http: HttpRequest) -> Response:
     """`POST /tokenize`."""
     service, body = service_of(http), await read_body(http, TokenizeBody)
-    served = service.models.language(body.model)
+    served = service.models.get(body.model, "language")
     tokenizer = served.bundle.tokenizer
 
     def content() -> Json:
@@ -150,7 +150,7 @@ async def tokenize(http: HttpRequest) -> Response:
 async def detokenize(http: HttpRequest) -> Response:
     """`POST /detokenize`."""
     service, body = service_of(http), await read_body(http, DetokenizeBody)
-    served = service.models.language(body.model)
+    served = service.models.get(body.model, "language")
     with refusing("tokens"):
         return await json_response(
             lambda: {"prompt": served.bundle.tokenizer.decode(body.tokens)}, len(body.tokens)

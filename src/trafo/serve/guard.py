@@ -49,7 +49,7 @@ class RateLimit:
         self._times: OrderedDict[str, deque[float]] = OrderedDict()
 
     def wait(self, client: str, now: float) -> float:
-        """Count a request; return the seconds to wait if it is one too many, else 0."""
+        """Count a request and return the seconds to wait if it is one too many, else 0."""
         times = self._times.setdefault(client, deque())
         self._times.move_to_end(client)
         if len(self._times) > _MAX_CLIENTS:
@@ -112,7 +112,7 @@ class Guard:
         return len(self._open)
 
     def end_all(self, error: ApiError) -> None:
-        """Answer all open requests with an error; a stream ends with it."""
+        """Answer all open requests, streams too, with an error."""
         for open_request in self._open:
             open_request.end(error)
 
@@ -135,7 +135,7 @@ class Guard:
             raise too_large(f"is larger than {self._config.max_body_bytes:,} bytes")
 
     def _check_host(self, headers: Headers) -> None:
-        """A page may let its own name point to this machine (DNS rebinding) to pass as ours."""
+        """Refuse pages that let their own name point to this machine (DNS rebinding)."""
         host = headers.get("host", "")
         name = re.sub(r":\d+$", "", host).lower()  # without the port
         if self._hosts and name not in self._hosts:
@@ -143,7 +143,7 @@ class Guard:
             raise ApiError(403, what, code="host_not_allowed")
 
     def _check_origin(self, headers: Headers) -> None:
-        """A web page from elsewhere must not use the service from its reader's browser."""
+        """Refuse web pages from elsewhere that use the service from their reader's browser."""
         origin, allowed = headers.get("origin"), self._config.cors_origins
         if origin is None or origin in allowed or "*" in allowed:
             return
@@ -228,7 +228,7 @@ class _OpenRequest:
         self._leaving: asyncio.Task[None] | None = None
 
     async def read(self) -> Message:
-        """Return the next part of the body; after the last one, wait for the client to leave."""
+        """Return the next part of the body, and after the last one wait for the client to leave."""
         if self._leaving is not None:
             return await self._receive()
         try:

@@ -49,8 +49,9 @@ class EngineCollector(Collector):
         }
         for name, read in readers.items():
             family = GaugeMetricFamily(f"trafo_{name}", name.replace("_", " "), labels=["model"])
-            for served in self._models.language_models:
-                family.add_metric([served.name], read(served.worker.engine))  # type: ignore[no-untyped-call]
+            for served in self._models:
+                if served.workers:
+                    family.add_metric([served.name], read(served.worker.engine))  # type: ignore[no-untyped-call]
             yield family
 
 

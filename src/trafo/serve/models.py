@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal
 
 from trafo.checkpoint.bundle import Bundle, load_bundle
 from trafo.checkpoint.locate import CHECKPOINTS, find_kind
@@ -20,125 +20,83 @@ from trafo.errors import InputError, TrafoError
 from trafo.generate.chat_template import ChatTemplate
 from trafo.generate.engine import build_engine
 from trafo.generate.request import vocab_size
-from trafo.models import SequenceModel
 from trafo.runtime.threads import in_short_thread, in_short_thread_async
 from trafo.serve.config import ServeConfig
 from trafo.serve.errors import ApiError, print_message
 from trafo.serve.worker import EngineThread, Worker
 
+Kind = Literal["language", "translation"]
+_ENDPOINTS: dict[Kind, str] = {"language": "/v1/completions", "translation": "/v1/translations"}
 FOLLOW_SECONDS = 2.0
 """between two checks for newer checkpoints"""
 
 
 @dataclass
-class LanguageModel:
-    """A language model, the engine that runs it, and how it chats."""
+class ServedModel:
+    """A model by its name, with the workers that run it if it is a language model."""
 
     name: str
     path: Path
     bundle: Bundle
-    worker: Worker
-    template: ChatTemplate
+    workers: list[Worker] = field(default_factory=list)
+    """the first takes new requests, those of older checkpoints finish theirs"""
+    template: ChatTemplate = field(default_factory=ChatTemplate)
     dtype: str = "float32"
     """of the weights that compute"""
     created: int = field(default_factory=lambda: int(time.time()))
-    older: list[Worker] = field(default_factory=list)
-    """workers of older checkpoints, which finish their requests"""
-
-    kind, endpoint = "language", "/v1/completions"
 
     @property
-    def workers(self) -> list[Worker]:
-        """All workers that may have requests."""
-        return [self.worker, *self.older]
+    def worker(self) -> Worker:
+        """The worker that takes new requests."""
+        return self.workers[0]
+
+    @property
+    def kind(self) -> Kind:
+        """What it can do."""
+        return "translation" if self.bundle.model.has_source else "language"
 
     def card(self) -> dict[str, Any]:
         """Return what `/v1/models` says about it: OpenAI's fields, then ours."""
-        model = self.bundle.model
-        return _card(self) | {
-            "context_length": model.context_length,
-            "vocab_size": vocab_size(model),
+        model, sizes = self.bundle.model, {}
+        if self.kind == "language":
+            sizes = {"context_length": model.context_length, "vocab_size": vocab_size(model)}
+        return {
+            "id": self.name,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "trafo",
+            "kind": self.kind,
+            **sizes,
             "step": self.bundle.step,
             "dtype": self.dtype,
         }
 
 
-@dataclass
-class TranslationModel:
-    """A translation model."""
-
-    name: str
-    path: Path
-    bundle: Bundle
-    created: int = field(default_factory=lambda: int(time.time()))
-
-    kind, endpoint = "translation", "/v1/translations"
-
-    def card(self) -> dict[str, Any]:
-        """Return what `/v1/models` says about it."""
-        return _card(self) | {"step": self.bundle.step, "dtype": _dtype(self.bundle.model)}
-
-
-Served = LanguageModel | TranslationModel
-_Kind = TypeVar("_Kind", LanguageModel, TranslationModel)
-
-
-def _card(served: Served) -> dict[str, Any]:
-    return {
-        "id": served.name,
-        "object": "model",
-        "created": served.created,
-        "owned_by": "trafo",
-        "kind": served.kind,
-    }
-
-
-def _dtype(model: SequenceModel) -> str:
-    return str(model.head_weight.dtype).removeprefix("torch.")
-
-
 class Models:
     """All models, in the order of the command line."""
 
-    def __init__(self, served: Sequence[Served]) -> None:
+    def __init__(self, served: Sequence[ServedModel]) -> None:
         self._by_name = {each.name: each for each in served}
 
-    def __iter__(self) -> Iterator[Served]:
+    def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._by_name.values())
-
-    @property
-    def language_models(self) -> list[LanguageModel]:
-        """Those with an engine."""
-        return [served for served in self if isinstance(served, LanguageModel)]
 
     @property
     def workers(self) -> list[Worker]:
         """The workers of all of them."""
-        return [worker for served in self.language_models for worker in served.workers]
+        return [worker for served in self for worker in served.workers]
 
-    def get(self, name: str | None) -> Served:
-        """Return the model of that name; without a name, the first."""
-        if name is None:
-            return next(iter(self))
-        if name not in self._by_name:
+    def get(self, name: str | None, kind: Kind | None = None) -> ServedModel:
+        """Return the model of that name, or without a name the first of the kind."""
+        if name is not None and name not in self._by_name:
             what = f"the model {name!r} does not exist; served: {', '.join(self._by_name)}"
             raise ApiError(404, what, param="model", code="model_not_found")
-        return self._by_name[name]
-
-    def language(self, name: str | None) -> LanguageModel:
-        """Return a language model; without a name, the first."""
-        return self._of_kind(LanguageModel, name)
-
-    def translation(self, name: str | None) -> TranslationModel:
-        """Return a translation model; without a name, the first."""
-        return self._of_kind(TranslationModel, name)
-
-    def _of_kind(self, kind: type[_Kind], name: str | None) -> _Kind:
-        for served in self if name is None else [self.get(name)]:
-            if isinstance(served, kind):
+        candidates = list(self) if name is None else [self._by_name[name]]
+        for served in candidates:
+            if kind in (None, served.kind):
                 return served
-        served = self.get(name)
-        what = f"{served.name} is a {served.kind} model; use {served.endpoint}"
+        other = candidates[0]
+        what = f"{other.name} is a {other.kind} model; use {_ENDPOINTS[other.kind]}"
         raise ApiError(400, what, param="model", code="wrong_kind_of_model")
 
 
@@ -161,18 +119,19 @@ def load_models(paths: Sequence[Path], config: ServeConfig) -> Models:
 
 
 def _place(path: Path) -> Path:
-    """Its folder, resolved, and its own name, which may be a link's."""
+    """Resolve its folder, but not its own name, which may be a link's."""
     return path.resolve() if path.name in ("", "..") else path.parent.resolve() / path.name
 
 
-def _load(name: str, path: Path, config: ServeConfig, thread: EngineThread) -> Served:
-    """Load a model; if it is a language model, build its engine, which will run on the thread."""
+def _load(name: str, path: Path, config: ServeConfig, thread: EngineThread) -> ServedModel:
+    """Load a model and, for a language model, build the engine that will run on the thread."""
     bundle = load_bundle(path.resolve())  # the link `latest` may point to another run later
+    dtype = str(bundle.model.head_weight.dtype).removeprefix("torch.")
     if bundle.model.has_source:
-        return TranslationModel(name, path, bundle)
+        return ServedModel(name, path, bundle, dtype=dtype)
     worker = Worker(build_engine(bundle.model, config.engine), config.max_queue, thread)
-    dtype = "int8" if config.engine.weights == "int8" else _dtype(bundle.model)
-    return LanguageModel(name, path, bundle, worker, ChatTemplate.of(bundle.tokenizer), dtype)
+    dtype = "int8" if config.engine.weights == "int8" else dtype
+    return ServedModel(name, path, bundle, [worker], ChatTemplate.of(bundle.tokenizer), dtype)
 
 
 async def follow_runs(
@@ -191,13 +150,13 @@ async def follow_runs(
             if step is not None and step > tried.get(served.name, served.bundle.step or 0):
                 tried[served.name] = step  # once, even if it is damaged
                 old = await reload_checkpoint(served, config)
-                if old is not None and isinstance(served, LanguageModel):
+                if old is not None:
                     task = asyncio.create_task(_stop_when_idle(served, old, interval))
                     finishing.add(task)
                     task.add_done_callback(finishing.discard)
 
 
-def newest_step(served: Served) -> int | None:
+def newest_step(served: ServedModel) -> int | None:
     """Return the step of the run's newest checkpoint."""
     if find_kind(served.path) != "run":
         return None
@@ -207,9 +166,9 @@ def newest_step(served: Served) -> int | None:
         return None
 
 
-async def reload_checkpoint(served: Served, config: ServeConfig) -> Worker | None:
+async def reload_checkpoint(served: ServedModel, config: ServeConfig) -> Worker | None:
     """Load the newest checkpoint; return the worker that it replaces, if there is one."""
-    run, old = _run_folder(served), getattr(served, "worker", None)
+    run, old = _run_folder(served), next(iter(served.workers), None)
     thread = EngineThread() if old is None else old.thread
     try:
         newer = await in_short_thread_async(lambda: _load(served.name, run, config, thread))
@@ -218,22 +177,20 @@ async def reload_checkpoint(served: Served, config: ServeConfig) -> Worker | Non
         return None
     if newer.bundle.step == served.bundle.step:  # the newer one is damaged
         return None
-    if isinstance(served, LanguageModel) and isinstance(newer, LanguageModel):
-        newer.worker.start()
-        served.older.append(served.worker)
-        served.worker = newer.worker
-    served.bundle = newer.bundle
+    for worker in newer.workers:
+        worker.start()
+    served.bundle, served.workers = newer.bundle, [*newer.workers, *served.workers]
     print_message(f"{served.name}: now at step {served.bundle.step:,}")
     return old
 
 
-def _run_folder(served: Served) -> Path:
+def _run_folder(served: ServedModel) -> Path:
     """Return the run that its checkpoint lies in."""
     return served.bundle.source.parent.parent
 
 
-async def _stop_when_idle(served: LanguageModel, worker: Worker, interval: float) -> None:
+async def _stop_when_idle(served: ServedModel, worker: Worker, interval: float) -> None:
     while worker.num_active:
         await asyncio.sleep(interval)
     await asyncio.to_thread(worker.stop)
-    served.older.remove(worker)
+    served.workers.remove(worker)

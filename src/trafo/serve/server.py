@@ -40,7 +40,7 @@ _ERROR_SECONDS = 1.0
 
 
 def bind_port(config: ServeConfig) -> list[socket.socket]:
-    """Take the port, before anything slow; a host name may have several addresses."""
+    """Take the port on all addresses of the host name, before anything slow."""
     sockets: list[socket.socket] = []
     port = config.port
     try:
@@ -99,7 +99,7 @@ class Server(uvicorn.Server):
 
     @property
     def address(self) -> str:
-        """Where it listens; the port is known once it does."""
+        """The URL at which it listens."""
         host, port = self.config.host, self.config.port
         if self.servers and not port:
             port = self.servers[0].sockets[0].getsockname()[1]

@@ -29,7 +29,7 @@ from trafo.serve.errors import (
     too_large,
 )
 from trafo.serve.metrics import Metrics
-from trafo.serve.models import LanguageModel, Models
+from trafo.serve.models import Models, ServedModel
 from trafo.serve.protocol import Body, Json, TextsOrIds, encode_json
 
 _Body = TypeVar("_Body", bound=Body)
@@ -53,7 +53,7 @@ class Service:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def compute(self, job: Callable[[Callable[[], None]], _Result]) -> _Result:
-        """Run a computation outside the engines, one at a time; this queue is bounded, too.
+        """Run a computation outside the engines, one at a time and from a bounded queue.
 
         Before each step the job calls the function that it gets. Once nobody waits for the result
         any more, that raises an error, which ends the job.
@@ -104,7 +104,7 @@ async def json_response(make_content: Callable[[], Json], size: float = math.inf
 
 
 def json_response_now(content: Json) -> Response:
-    """Encode an answer; a large one not on the event loop."""
+    """Encode an answer at once, which for a large one is not for the event loop."""
     return Response(encode_json(content), media_type="application/json")
 
 
@@ -123,7 +123,7 @@ async def read_body(http: HttpRequest, kind: type[_Body]) -> _Body:
 
 
 def _num_containers(body: bytes) -> int:
-    """Brackets and braces outside strings, counted before the whole body is made into objects."""
+    """Count brackets and braces outside strings, before the body is made into objects."""
     number = body.count(b"[") + body.count(b"{")
     if number <= _MAX_CONTAINERS:
         return number
@@ -145,9 +145,9 @@ def list_prompts(given: TextsOrIds, name: str, most: int) -> list[str | list[int
 
 
 async def encode_prompts(
-    service: Service, served: LanguageModel, prompts: list[str | list[int]], name: str
+    service: Service, served: ServedModel, prompts: list[str | list[int]], name: str
 ) -> list[list[int]]:
-    """Return the ids of prompts; refused if too many, or outside the vocabulary."""
+    """Return the ids of prompts that the model can take."""
     tokenizer, config = served.bundle.tokenizer, GenerationConfig()
 
     def encode() -> list[list[int]]:
@@ -163,7 +163,7 @@ async def encode_prompts(
     return await run_apart(encode, sum(map(len, prompts)))
 
 
-def check_prompt_ids(service: Service, served: LanguageModel, ids: list[int], name: str) -> None:
+def check_prompt_ids(service: Service, served: ServedModel, ids: list[int], name: str) -> None:
     """Refuse a prompt that is too long, empty, or has ids outside the vocabulary.
 
     This is the only check on the way of a prompt from a client to the engine.

@@ -59,7 +59,7 @@ class EngineThread:
                 self._thread.start()
 
     def remove(self, worker: TakesTurns) -> None:
-        """Give it no more turns; returns when its last one has ended."""
+        """Give it no more turns, and return when its last one has ended."""
         with self.changes():
             if worker not in self._workers:
                 return
@@ -68,7 +68,7 @@ class EngineThread:
 
     @contextmanager
     def changes(self) -> Iterator[None]:
-        """Change something in the block that the thread reads between two turns; wakes it up."""
+        """Change in the block what the thread reads between two turns, then wake it up."""
         with self._changed:
             yield
             self._changed.notify()
@@ -137,7 +137,7 @@ class Subscription:
 
 
 class Worker:
-    """Runs an engine until it is stopped; several may share a thread."""
+    """Runs an engine until it is stopped, on a thread that several may share."""
 
     def __init__(
         self, engine: Engine, max_queue: int = 256, thread: EngineThread | None = None
@@ -151,12 +151,12 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Begin to work; called on the event loop that will take the pieces."""
+        """Begin to work for the running event loop, which will take the pieces."""
         self._loop = asyncio.get_running_loop()
         self.thread.add(self)
 
     def stop(self) -> None:
-        """Stop after the current step; unfinished requests get an error."""
+        """Stop after the current step, and end unfinished requests with an error."""
         self.thread.remove(self)
         self._inbox.clear()
         self._num_in_inbox = 0
@@ -173,7 +173,7 @@ class Worker:
         return sum(request.num_logprobs for request in self._subscriptions)
 
     def submit(self, requests: Sequence[Request], name: str | None = None) -> Subscription:
-        """Hand requests to the engine; refused if the queue cannot take them.
+        """Hand requests to the engine, unless the queue is full.
 
         Their prompts must be ones that the model knows. The client can ask for its place in the
         queue by this name.
@@ -188,7 +188,7 @@ class Worker:
         return subscription
 
     def place(self, name: str) -> int | None:
-        """Place in the queue of what was submitted by that name; 0: it runs; None: unknown."""
+        """Return the place in the queue of what has that name: 0 if it runs, None if unknown."""
         found = [request for request, each in self._subscriptions.items() if each.name == name]
         return min((self.engine.place(request) for request in found), default=None)
 
@@ -254,7 +254,7 @@ class Worker:
 
 
 def _fail(subscription: Subscription | None, error: Exception) -> None:
-    """End one of them, the others continue; a bug's traceback is printed."""
+    """End one subscription, and print the traceback of a bug."""
     is_bug = not isinstance(error, TrafoError)
     if is_bug:
         print_message("".join(traceback.format_exception(error)))

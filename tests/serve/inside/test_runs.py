@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trafo.generate.chat_template import ChatTemplate
 from trafo.serve.inside.runs import find_runs, read_tail
-from trafo.serve.models import LanguageModel, Models
+from trafo.serve.models import Models, ServedModel
 
 
 @given(st.lists(st.integers(1, 40), max_size=6))
@@ -62,9 +61,7 @@ def test_a_link_shows_the_runs_beside_it(tmp_path, bundle):
     checkpoint = tmp_path / "demo" / "model" / "checkpoints" / "step-00000007"
     checkpoint.mkdir(parents=True)
     (tmp_path / "latest").symlink_to("demo/model")
-    served = LanguageModel(
-        "latest", tmp_path / "latest", replace(bundle, source=checkpoint), None, ChatTemplate()
-    )
+    served = ServedModel("latest", tmp_path / "latest", replace(bundle, source=checkpoint))
     assert set(find_runs(Models([served]))) == {"demo/model", "stories"}
 
 

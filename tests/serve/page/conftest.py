@@ -19,12 +19,11 @@ from playwright.sync_api import expect
 
 from trafo.checkpoint.bundle import Bundle
 from trafo.data.pair_tokenizer import PairTokenizer
-from trafo.generate.chat_template import ChatTemplate
 from trafo.generate.engine import Engine, EngineConfig, build_engine
 from trafo.models import EncoderDecoder, EncoderDecoderConfig, TransformerLM
 from trafo.serve.app import App
 from trafo.serve.config import ServeConfig
-from trafo.serve.models import LanguageModel, Models, TranslationModel
+from trafo.serve.models import Models, ServedModel
 from trafo.serve.worker import Worker
 from trafo.tokenizer import Tokenizer
 from trafo.tokenizer.formats.spec import TokenizerSpec
@@ -99,10 +98,10 @@ def models(
 
     def make() -> Models:
         language = [
-            LanguageModel("tiny", path, language_bundle, Worker(tiny, 8), ChatTemplate()),
-            LanguageModel("bytes", path, bundle, Worker(engine, 8), ChatTemplate()),
+            ServedModel("tiny", path, language_bundle, [Worker(tiny, 8)]),
+            ServedModel("bytes", path, bundle, [Worker(engine, 8)]),
         ]
-        return Models([*language, TranslationModel("translator", path, translator_bundle)])
+        return Models([*language, ServedModel("translator", path, translator_bundle)])
 
     return make
 

@@ -21,7 +21,7 @@ from trafo.serve.errors import ApiError, invalid, refusing
 from trafo.serve.inside import layers
 from trafo.serve.inside.histories import beam_tree, byte_text, rank_merges, replay_merges
 from trafo.serve.inside.runs import ROUTES as RUN_ROUTES
-from trafo.serve.models import LanguageModel, Served, TranslationModel
+from trafo.serve.models import ServedModel
 from trafo.serve.protocol import (
     AttentionBody,
     BeamBody,
@@ -65,11 +65,11 @@ class InspectionCache:
         cache: InspectionCache = state.inspection_cache
         return cache
 
-    def model(self, served: LanguageModel) -> CausalLM:
-        """Return a model with hooks of its own; a newer checkpoint replaces it."""
+    def model(self, served: ServedModel) -> CausalLM:
+        """Return the served model with hooks of its own."""
         known = self._models.get(served.name)
         if known is None or known[0] is not served.bundle.model:
-            known = (served.bundle.model, layers.own_hooks(served.bundle.model))
+            known = (served.bundle.model, layers.copy_modules(served.bundle.model))
             self._models[served.name] = known
         return known[1]
 
@@ -138,7 +138,7 @@ async def states(http: HttpRequest) -> Response:
     """`POST /inside/layers`: logit lens and norms of a text."""
     body, model = await _read_ids(http, IdsBody)
     return await _compute(
-        http, model, lambda: json_response_now(_lens(layers.through_layers(model, body.ids)))
+        http, model, lambda: json_response_now(_lens(layers.inspect_layers(model, body.ids)))
     )
 
 
@@ -158,7 +158,7 @@ async def attention(http: HttpRequest) -> Response:
 async def translation(http: HttpRequest) -> Response:
     """`POST /inside/translation`: the best translations, and the beam search as a tree."""
     service, body = service_of(http), await read_body(http, BeamBody)
-    bundle = service.models.translation(body.model).bundle
+    bundle = service.models.get(body.model, "translation").bundle
     with refusing("sentence"):
         return await service.compute(
             lambda check: json_response_now(beam_tree(bundle, body.sentence, body.beam, check))
@@ -183,7 +183,7 @@ async def attention_of_translation(http: HttpRequest) -> Response:
 
 
 async def layers_of_translation(http: HttpRequest) -> Response:
-    """`POST /inside/translation/layers`: as `/inside/layers`, of the decoder; encoder's norms."""
+    """`POST /inside/translation/layers`: as `/inside/layers`, with the encoder's norms."""
     body = await read_body(http, TranslationLayersBody)
     bundle = _translator(http, body).bundle
     model, tokenizer = bundle.model, bundle.tokenizer
@@ -193,9 +193,9 @@ async def layers_of_translation(http: HttpRequest) -> Response:
 
     def lens() -> Response:
         source = tokenizer.encode_source([body.sentence])[0].tolist()
-        found, norms = layers.through_translation(model, source, body.target, tokenizer.end)
+        found, norms = layers.inspect_translation(model, source, body.target, tokenizer.end)
         return json_response_now(
-            _lens(found) | {"encoder_norms": [layers.finite(n) for n in norms.tolist()]}
+            _lens(found) | {"encoder_norms": [layers.replace_nonfinite(n) for n in norms.tolist()]}
         )
 
     with refusing("sentence"):
@@ -213,7 +213,7 @@ async def place(http: HttpRequest) -> Response:
 
 
 async def _compute(http: HttpRequest, model: Module, job: Callable[[], _Result]) -> _Result:
-    """Run a job that calls the model; it ends before the next layer if the client leaves."""
+    """Run a job that calls the model, and end it before the next layer if the client leaves."""
 
     def checked(check: Callable[[], None]) -> _Result:
         with layers.before_each_layer(model, check):
@@ -225,17 +225,17 @@ async def _compute(http: HttpRequest, model: Module, job: Callable[[], _Result])
 async def _read_ids(
     http: HttpRequest, kind: type[_IdsBody], most: int | None = None
 ) -> tuple[_IdsBody, CausalLM]:
-    """Read a body with at most so many ids; None: the most that can be looked into."""
+    """Read a body with at most so many ids, by default the most that can be looked into."""
     body = await read_body(http, kind)
-    served = service_of(http).models.language(body.model)
+    served = service_of(http).models.get(body.model, "language")
     model = served.bundle.model
     _check_ids(body.ids, model, most or min(MAX_INSPECTED_TOKENS, model.context_length), "ids")
     return body, InspectionCache.of(http).model(served)
 
 
-def _translator(http: HttpRequest, body: TranslationLayersBody) -> TranslationModel:
+def _translator(http: HttpRequest, body: TranslationLayersBody) -> ServedModel:
     """Find the model of a body, whose target must fit the model."""
-    served = service_of(http).models.translation(body.model)
+    served = service_of(http).models.get(body.model, "translation")
     model = served.bundle.model
     _check_ids(body.target, model, model.config.context_length or 1024, "target")
     return served
@@ -250,7 +250,7 @@ def _check_ids(ids: Ids, model: SequenceModel, most: int, name: str) -> None:
         raise invalid(f"an id is outside the vocabulary of {vocab:,}", name)
 
 
-def _tokenizer(served: Served, side: str) -> Tokenizer:
+def _tokenizer(served: ServedModel, side: str) -> Tokenizer:
     found = served.bundle.tokenizer
     if served.bundle.model.has_source:
         found = found.target if side == "target" else found.source
@@ -258,14 +258,14 @@ def _tokenizer(served: Served, side: str) -> Tokenizer:
     return tokenizer
 
 
-def _lens(found: layers.Layers) -> Json:
+def _lens(found: layers.LogitLens) -> Json:
     return {
         "ids": found.ids.tolist(),
         "probabilities": [
             [[round(p, 5) for p in best] for best in layer]
             for layer in found.probabilities.tolist()
         ],
-        "norms": [layers.finite(norms) for norms in found.norms.tolist()],
+        "norms": [layers.replace_nonfinite(norms) for norms in found.norms.tolist()],
     }
 
 
@@ -273,7 +273,9 @@ def _layer(found: list[Tensor], layer: int) -> Response:
     if layer >= len(found):
         raise invalid(f"the model has {len(found)} layers", "layer")
     shape = ",".join(map(str, found[layer].shape))
-    return _bytes(layers.as_bytes(found[layer]), {"X-Layers": str(len(found)), "X-Shape": shape})
+    return _bytes(
+        layers.encode_weights(found[layer]), {"X-Layers": str(len(found)), "X-Shape": shape}
+    )
 
 
 def _bytes(content: bytes, headers: dict[str, str] | None = None) -> Response:

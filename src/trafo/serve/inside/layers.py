@@ -28,8 +28,8 @@ ALTERNATIVES = 5
 
 
 @dataclass(frozen=True)
-class Layers:
-    """What every layer would predict; layer 0 is the embedding, the last one the model's output."""
+class LogitLens:
+    """What every layer would predict, from the embedding (layer 0) to the model's output."""
 
     ids: Int[Tensor, "layer seq best"]
     """the likeliest next tokens"""
@@ -38,15 +38,15 @@ class Layers:
     """L2 norm of the hidden state"""
 
 
-def own_hooks(model: CausalLM) -> CausalLM:
-    """The same weights in new modules, whose hooks do not see calls of other threads."""
+def copy_modules(model: CausalLM) -> CausalLM:
+    """Return the same weights in new modules, whose hooks do not see calls of other threads."""
     tensors = chain(model.parameters(), model.buffers())
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
 
 
 @torch.inference_mode()
 def next_logits(model: CausalLM, ids: Sequence[int]) -> Float[Tensor, " vocab"]:
-    """Logits of the token after the last one; a long text is seen as generation sees it."""
+    """Return the logits of the next token, with the window that generation would use."""
     seen = ids[_window(model, len(ids)) :]
     states = model.hidden_states(_row(model, seen))[0, -1]
     return model.logits(states).float()
@@ -54,7 +54,7 @@ def next_logits(model: CausalLM, ids: Sequence[int]) -> Float[Tensor, " vocab"]:
 
 @torch.inference_mode()
 def token_logprobs(model: CausalLM, ids: Sequence[int]) -> list[float | None]:
-    """Log-probability of each token after those before it; the first has none.
+    """Return the log-probability of each token after those before it, None for the first.
 
     A text longer than the context is read window by window, as generation writes it.
     """
@@ -75,29 +75,31 @@ def _window(model: CausalLM, num_ids: int) -> int:
 
 
 @torch.inference_mode()
-def through_layers(model: CausalLM, ids: Sequence[int]) -> Layers:
-    """Logit lens and norms of a text."""
+def inspect_layers(model: CausalLM, ids: Sequence[int]) -> LogitLens:
+    """Return the logit lens and norms of a text."""
     with _record_states(model.layers) as states:
         model(_row(model, ids))
-    return _layers(states, model.ln_final, model.logits)
+    return _make_lens(states, model.ln_final, model.logits)
 
 
 @torch.inference_mode()
-def through_translation(
+def inspect_translation(
     model: EncoderDecoder, source: Sequence[int], target: Sequence[int], start: int
-) -> tuple[Layers, Float[Tensor, "layer source"]]:
-    """Logit lens and norms of the decoder while it writes a translation; norms of the encoder.
+) -> tuple[LogitLens, Float[Tensor, "layer source"]]:
+    """Return the lens of the decoder while it writes a translation, and the encoder's norms.
 
     Position i of the decoder has read `start` and the first i ids of the target.
     """
     with _record_states(model.encoder) as encoded, _record_states(model.decoder) as decoded:
         model(_row(model, source), _row(model, [start, *target[:-1]]))
-    return _layers(decoded, model.decoder_norm, model.logits), _norms(encoded)
+    return _make_lens(decoded, model.decoder_norm, model.logits), _norms(encoded)
 
 
-def _layers(states: list[Tensor], norm: Module | None, head: Callable[[Tensor], Tensor]) -> Layers:
-    best = [_would_say(state, norm, head) for state in states]
-    return Layers(
+def _make_lens(
+    states: list[Tensor], norm: Module | None, head: Callable[[Tensor], Tensor]
+) -> LogitLens:
+    best = [_predict(state, norm, head) for state in states]
+    return LogitLens(
         torch.stack([i for i, _ in best]), torch.stack([p for _, p in best]), _norms(states)
     )
 
@@ -110,19 +112,19 @@ def _norms(states: list[Tensor]) -> Float[Tensor, "layer seq"]:
 def attention_weights(
     model: CausalLM, ids: Sequence[int]
 ) -> list[Float[Tensor, "heads query key"]]:
-    """Every layer's attention weights; query i looks at key j, rows sum to 1."""
+    """Return every layer's attention weights: query i looks at key j, rows sum to 1."""
     with record_attention(model) as recorded:
         model(_row(model, ids))
     return [weights[0][0] for weights in recorded.values()]
 
 
-def as_bytes(weights: Float[Tensor, ...]) -> bytes:
-    """Weights from 0 to 1 as 16-bit integers, little-endian: 65535 is 1."""
+def encode_weights(weights: Float[Tensor, ...]) -> bytes:
+    """Write weights from 0 to 1 as 16-bit integers, little-endian: 65535 is 1."""
     return (weights * 65535).round().cpu().numpy().astype("<u2").tobytes()
 
 
-def finite(numbers: Sequence[float]) -> list[float | None]:
-    """JSON has no infinity and no NaN."""
+def replace_nonfinite(numbers: Sequence[float]) -> list[float | None]:
+    """Replace infinity and NaN, which JSON does not have, by None."""
     return [number if math.isfinite(number) else None for number in numbers]
 
 
@@ -132,7 +134,7 @@ def _row(model: CausalLM | EncoderDecoder, ids: Sequence[int]) -> Int[Tensor, "1
 
 @contextmanager
 def before_each_layer(model: Module, check: Callable[[], None]) -> Iterator[None]:
-    """Call `check` before every part of a model computes; its error ends the computation."""
+    """Call `check`, whose error ends the computation, before every part of a model computes."""
 
     def call(*_: object) -> None:
         check()
@@ -143,7 +145,7 @@ def before_each_layer(model: Module, check: Callable[[], None]) -> Iterator[None
 
 @contextmanager
 def _record_states(layers: ModuleList) -> Iterator[list[Tensor]]:
-    """The input of the first layer and the output of every layer, (seq, d_model) each."""
+    """Record the input of the first layer and the output of every layer, (seq, d_model) each."""
     states: list[Tensor] = []
 
     def before(_: Module, args: tuple[Tensor, ...]) -> None:
@@ -166,10 +168,10 @@ def _removing(hooks: list[RemovableHandle]) -> Iterator[None]:
             hook.remove()
 
 
-def _would_say(
+def _predict(
     state: Float[Tensor, "seq d_model"], norm: Module | None, head: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """The likeliest next tokens, and their probabilities, if this were the last layer."""
+    """Return the likeliest next tokens, and their probabilities, if this were the last layer."""
     normed = state if norm is None else norm(state[None])[0]
     probabilities = head(normed).float().softmax(-1)
     best = probabilities.topk(min(ALTERNATIVES, probabilities.shape[-1]))

@@ -18,16 +18,16 @@ from starlette.routing import Route
 from trafo.checkpoint.locate import RUN_CONFIG, find_kind
 from trafo.runtime.json_text import parse_json
 from trafo.serve.errors import ApiError
-from trafo.serve.models import Models, Served
+from trafo.serve.models import Models, ServedModel
 from trafo.serve.protocol import parse_count
 from trafo.serve.service import json_response, service_of
 from trafo.training.run import Run
 
-STILL_TRAINING = 120.0
+STOPPED_AFTER_SECONDS = 120.0
 """seconds since the last metrics, after which a run without a final record counts as stopped"""
-_MOST_BYTES = 4 << 20
+_MAX_METRICS_BYTES = 4 << 20
 """of metrics in one answer"""
-_MOST_SAMPLES = 30_000
+_MAX_SAMPLE_BYTES = 30_000
 """bytes of samples.txt, the newest"""
 
 
@@ -54,7 +54,7 @@ def _read(models: Models, name: str, cursor: str) -> dict[str, Any]:
 
 
 def find_runs(models: Models) -> dict[str, Run]:
-    """All runs in the folders of the served ones, by name, newest first; one level deeper, too."""
+    """Find all runs in the folders of the served ones and one level deeper, newest first."""
     names: dict[Path, str] = {}
     for folder in sorted(set[Path]().union(*map(_folders, models))):
         for depth in ("*", "*/*"):
@@ -66,8 +66,8 @@ def find_runs(models: Models) -> dict[str, Run]:
     return {names[path]: Run(path) for path in newest}
 
 
-def _folders(served: Served) -> set[Path]:
-    """Where its run is, and where the link to it is: `runs/latest` may be `runs/demo/model`."""
+def _folders(served: ServedModel) -> set[Path]:
+    """Return where its run and the link to it are: `runs/latest` may be `runs/demo/model`."""
     run = served.bundle.source.resolve().parent.parent
     if not (run / RUN_CONFIG).is_file():
         return set()
@@ -76,16 +76,16 @@ def _folders(served: Served) -> set[Path]:
 
 
 @dataclass(frozen=True)
-class Tail:
-    """Records after a cursor; `from_start`: from the first one, as the file is a new one."""
+class MetricsTail:
+    """Records after a cursor, or from the first one if the file is a new one."""
 
     records: list[dict[str, Any]]
     cursor: str
     from_start: bool
 
 
-def read_tail(path: Path, cursor: str) -> Tail:
-    """Complete lines after a cursor (file and offset); the last one may be cut off by a kill."""
+def read_tail(path: Path, cursor: str) -> MetricsTail:
+    """Read the complete lines after a cursor (file and offset): a kill may cut the last one off."""
     try:
         with path.open("rb") as file:
             identity = str(path.stat().st_ino)
@@ -94,12 +94,12 @@ def read_tail(path: Path, cursor: str) -> Tail:
             if offset is None or offset > path.stat().st_size:
                 offset = 0
             file.seek(offset)
-            data = file.read(_MOST_BYTES)
+            data = file.read(_MAX_METRICS_BYTES)
     except OSError:
-        return Tail([], "", True)
+        return MetricsTail([], "", True)
     whole = data[: data.rfind(b"\n") + 1]
     records = [record for line in whole.splitlines() if (record := _record(line)) is not None]
-    return Tail(records, f"{identity}:{offset + len(whole)}", offset == 0)
+    return MetricsTail(records, f"{identity}:{offset + len(whole)}", offset == 0)
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
@@ -117,7 +117,7 @@ def _about(name: str, run: Run) -> dict[str, Any]:
     is_done = _last_kind(run.metrics_file) == "final"
     return {
         "name": name,
-        "training": not is_done and age < STILL_TRAINING,
+        "training": not is_done and age < STOPPED_AFTER_SECONDS,
         "seconds_since": max(0.0, age),
     }
 
@@ -138,9 +138,9 @@ def _last_kind(path: Path) -> str | None:
 
 
 def _newest_samples(path: Path) -> list[dict[str, str]]:
-    """Samples by step, the newest last; each begins with a line `--- step 20 ---`."""
+    """Split samples by step, the newest last: each begins with a line `--- step 20 ---`."""
     samples: list[dict[str, str]] = []
-    for line in _end_of(path, _MOST_SAMPLES).splitlines(keepends=True):
+    for line in _end_of(path, _MAX_SAMPLE_BYTES).splitlines(keepends=True):
         if line.startswith("--- ") and line.rstrip().endswith(" ---"):
             samples.append({"title": line.strip().strip("-").strip(), "text": ""})
         elif samples:
