@@ -10,6 +10,7 @@ U+0100 on, in order: the space is `Ġ` and the newline `Ċ`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -99,15 +100,13 @@ def parse_merges(
 ) -> list[tuple[bytes, bytes]]:
     """Turn printable pairs into bytes. Both, and what they make, must be tokens."""
     merges: dict[tuple[bytes, bytes], int] = {}
+    decode = cache(from_printable)  # most tokens are a part of many merges
     for index, pair in enumerate(pairs):
-        match pair:
-            case [str(left), str(right)] if left and right:
-                pass
-            case _:
-                hint = "separate them by one space"
-                raise FormatError("a merge needs two tokens", where=place_of(index), hint=hint)
+        if not (isinstance(pair, list) and [type(t) for t in pair] == [str, str] and all(pair)):
+            hint = "separate them by one space"
+            raise FormatError("a merge needs two tokens", where=place_of(index), hint=hint)
         try:
-            merge = from_printable(left), from_printable(right)
+            merge = decode(pair[0]), decode(pair[1])
         except KeyError as error:
             raise _no_byte(error, place_of(index)) from error
         for token in (*merge, merge[0] + merge[1]):

@@ -114,9 +114,9 @@ def find_unreachable(spec: TokenizerSpec) -> dict[int, str]:
 
 
 def _explain(token: bytes, is_made: bool, spec: TokenizerSpec) -> str | None:
-    if not occurs_in_utf8(token):
-        return "not UTF-8"
     text = _decode(token)  # None if it holds a part of a character, which no pattern splits
+    if text is None and not occurs_in_utf8(token):
+        return "not UTF-8"
     if spec.ignore_merges and text is not None and split_words(text, spec.pattern) == [text]:
         return None
     if not is_made:
