@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle, groupby
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -155,19 +155,15 @@ def _list_odd_tokens(report: Report) -> Table:
     longer = [token for token in report.never_used if len(token.content) > 1]
     num_bytes = len(report.never_used) - len(longer)
     note = f"{num_bytes} single bytes, " if num_bytes else ""
-    kinds = [("never used here", len(report.never_used), note, longer)]
-    by_reason = sorted(report.unreachable, key=lambda token: token.why)
-    for why, group in groupby(by_reason, lambda token: token.why):
-        tokens = list(group)
-        kinds.append(("unreachable", len(tokens), f"{why}: ", tokens))
-    if not by_reason:
-        kinds.append(("unreachable", 0, "", []))
-    kinds.append(("mojibake", len(report.mojibake), "", report.mojibake))
-    kinds.append(("boilerplate", len(report.boilerplate), "", report.boilerplate))
-    rows = []
-    for name, number, note, tokens in kinds:
-        shown = note + _join_examples(tokens, _EXAMPLES_WIDTH - len(note))
-        rows.append((name, number, shown.rstrip(", ")))
+    examples = note + _join_examples(longer, _EXAMPLES_WIDTH - len(note))
+    rows = [("never used here", len(report.never_used), examples.rstrip(", "))]
+    for why in sorted({token.why for token in report.unreachable}) or [""]:
+        tokens = [token for token in report.unreachable if token.why == why]
+        note = f"{why}: " if why else ""
+        examples = note + _join_examples(tokens, _EXAMPLES_WIDTH - len(note))
+        rows.append(("unreachable", len(tokens), examples))
+    for name, tokens in (("mojibake", report.mojibake), ("boilerplate", report.boilerplate)):
+        rows.append((name, len(tokens), _join_examples(tokens, _EXAMPLES_WIDTH)))
     return _make_table("lrl", ["tokens", "number", "such as"], rows)
 
 
