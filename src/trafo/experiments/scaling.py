@@ -37,7 +37,7 @@ Observation = tuple[float, float, float]
 
 LARGER = "larger"
 _EXPONENTS = (0.02, 2.0)
-_GRID_POINTS = 12
+_GRID_POINTS, _MAX_NNLS_STEPS = 12, 100
 _NUM_PARAMETERS, _MIN_VALUES = 5, 3
 _NUM_CURVES = 5
 
@@ -77,7 +77,8 @@ def fit(observations: Sequence[Observation]) -> Law:
     def solve(logs: Numbers) -> tuple[Numbers, float]:
         """E, A and B for the logarithms of a and b, and the norm of what they leave."""
         a, b = np.exp(logs)
-        solution, norm = nnls(np.stack([np.ones_like(sizes), sizes**-a, tokens**-b], 1), losses)
+        columns = np.stack([np.ones_like(sizes), sizes**-a, tokens**-b], axis=1)
+        solution, norm = nnls(columns, losses, maxiter=_MAX_NNLS_STEPS)
         return solution, float(norm)
 
     def error(logs: Numbers) -> float:
