@@ -18,7 +18,9 @@ HEAD = """# Settings of `trafo train`
 Every setting, with its default. A setting is a key in a YAML file given with
 `--config`, and a flag: `model.d_model` is `--model.d-model`. Flags override the file, which
 overrides the defaults. Without a file, `trafo train TEXT` picks sizes for the text and the machine
-and prints them. A switch that is on is turned off with `no-`:
+and prints them. `--lr`, `--prompt`, `--threads`,
+`--d-model`, `--layers`, `--heads` and `--vocab-size` are short flags, the last four for the model
+that is trained. A switch that is on is turned off with `no-`:
 `--watch.no-tensorboard`.
 
 This page is generated from the dataclasses by `python docs/make_config.py`.

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from trafo.checkpoint.store import CheckpointStore
 from trafo.cli.main import main
-from trafo.cli.train import take_value
-from trafo.config import to_yaml
+from trafo.cli.train import parse, take_value
+from trafo.config import fields_table, flatten, load, to_tree, to_yaml
 from trafo.data.prepare import DataConfig
 from trafo.errors import ConfigError
 from trafo.models import TransformerLMConfig
@@ -264,9 +264,9 @@ def test_help_of_resume_with_and_without_a_run(
 @pytest.mark.parametrize(
     ("flag", "right"),
     [
-        ("--lr", "--optimizer.lr"),
-        ("--d-model", "--model.d-model, or that of gpt2, encoder-decoder, recurrent"),
-        ("--heads", "--model.num-heads"),
+        ("--muon-lr", "--optimizer.muon-lr"),
+        ("--dropout", "--model.dropout, or that of gpt2, encoder-decoder, recurrent"),
+        ("--kv-heads", "--model.num-kv-heads"),
     ],
 )
 def test_a_flag_without_its_branch_is_answered_with_the_whole_name(
@@ -274,6 +274,64 @@ def test_a_flag_without_its_branch_is_answered_with_the_whole_name(
 ) -> None:
     said = refusal(["train", "text.txt", flag, "3"], capsys)
     assert said == f"error: unknown flag {flag}; did you mean {right}?\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "changed"),
+    [
+        (["--lr", "0.5", "--prompt=Once"], {"optimizer.lr": 0.5, "watch.prompt": "Once"}),
+        (
+            ["--layers", "3", "--heads=4", "--d_model", "32", "--vocab-size", "300"],
+            {
+                "model.num_layers": 3,
+                "model.num_heads": 4,
+                "model.d_model": 32,
+                "model.vocab_size": 300,
+            },
+        ),
+        (["--architecture", "gpt2", "--layers", "3"], {"gpt2.num_layers": 3}),
+        (
+            ["--layers", "3", "--architecture=encoder-decoder"],
+            {"encoder_decoder.num_encoder_layers": 3, "encoder_decoder.num_decoder_layers": 3},
+        ),
+    ],
+)
+def test_short_names_stand_for_settings_of_the_model_that_is_trained(
+    here: Path, flags: list[str], changed: dict[str, object]
+) -> None:
+    config, _ = parse(["--config", "recipe.yaml", *flags], "trafo train")
+    before = load(TrainConfig, here / "recipe.yaml")
+    settings, old = flatten(to_tree(config)), flatten(to_tree(before))
+    found = {key: value for key, value in settings.items() if value != old[key]}
+    assert {key: value for key, value in found.items() if key != "architecture"} == changed
+
+
+def test_short_names_want_values_and_models_that_have_them(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "--model.num-layers: expected int, got 'x'" in refusal([*TRAIN, "--layers", "x"], capsys)
+    assert "--model.num-layers needs a value" in refusal([*TRAIN, "--layers"], capsys)
+    flags = ["--architecture", "recurrent", "--heads", "4"]
+    assert "unknown flag --heads" in refusal([*TRAIN, *flags], capsys)
+
+
+def test_help_is_short_and_help_all_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    def page(*argv: str) -> str:
+        assert main(["train", *argv]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    short, gpt2, full = page("--help"), page("--architecture", "gpt2", "-h"), page("--help-all")
+    keys = "budget steps batch-size model.d-model model.num-layers model.num-heads seed out"
+    for key in (*keys.split(), "model.context-length", "model.vocab-size", "lr", "optimizer.name"):
+        assert f"--{key} " in short
+    for flag in ("--threads INT", "--prompt STR", "--config", "--help-all", "--layers"):
+        assert flag in short
+    assert "peak learning rate of AdamW and SGD (automatic)" in short
+    assert "--watch.log-every" not in short
+    assert "--gpt2." not in short
+    assert "--gpt2.num-layers" in gpt2
+    assert "--model." not in gpt2
+    assert all(f"{setting.flag}" in full for setting in fields_table(TrainConfig)[1:])
 
 
 def test_fields_and_invalid_utf8_are_read_as_by_the_tokenizer(here: Path) -> None:
@@ -316,8 +374,6 @@ def test_a_flag_without_a_value_is_refused(before: list[str]) -> None:
 
 
 def test_what_is_written_as_recipe_is_read_as_the_same(here: Path) -> None:
-    from trafo.config import load
-
     config = load(TrainConfig, here / "recipe.yaml")
     (here / "again.yaml").write_text(to_yaml(config))
     assert load(TrainConfig, here / "again.yaml") == config

@@ -87,5 +87,7 @@ def _flags(module: str) -> dict[str, list[str]]:
     from trafo.config.fields import fields_table
 
     settings = [s for s in fields_table(import_module(module).Options) if not s.is_positional]
-    flags = {s.flag: re.findall(r"'([^']*)'", s.type) for s in settings}
+    flags = {
+        flag: re.findall(r"'([^']*)'", s.type) for s in settings for flag in (s.flag, *s.aliases)
+    }
     return flags | {"--help": [], "--debug": [], "--quiet": []}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trafo.cli.train import finish
-from trafo.config import parse_flags
+from trafo.cli.train import finish, print_help_if_asked
 from trafo.errors import require
 from trafo.training.config import TrainConfig
 from trafo.training.run import Run
@@ -28,9 +27,10 @@ class Options(TrainConfig):
 def parse(arguments: list[str], prog: str) -> tuple[Run, TrainConfig]:
     """RUN, then flags that change its config, such as `--steps 2000`."""
     is_named = bool(arguments and arguments[0]) and not arguments[0].startswith("-")
-    if {"-h", "--help"} & set(arguments):
+    if {"-h", "--help", "--help-all"} & set(arguments):
         default = Options(**vars(Run.open(arguments[0]).read_config())) if is_named else None
-        parse_flags(Options, ["--help"], default=default, prog=f"{prog} RUN")
+        branch = "model" if default is None else default.branch
+        print_help_if_asked(Options, arguments, f"{prog} RUN", branch, default=default)
     require(is_named, f"`{prog}` needs a run", f"for example: {prog} runs/latest")
     run = Run.open(arguments[0])
     config = run.read_config(arguments[1:], prog=f"{prog} RUN")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
+from trafo.config import Argument
 from trafo.errors import require
 from trafo.optim.adamw import AdamW
 from trafo.optim.muon import Muon
@@ -73,7 +74,7 @@ class OptimizerConfig:
 
     name: OptimizerName = "adamw"
     """optimizer; muon: Muon for the matrices inside the layers, AdamW for all else"""
-    lr: float = 1e-3
+    lr: Annotated[float, Argument(aliases=("--lr",))] = 1e-3
     """peak learning rate of AdamW and SGD"""
     embedding_lr: float | None = None
     """peak learning rate of the embeddings; None: lr"""

@@ -48,7 +48,7 @@ class WatchConfig:
     ones if they take less than 2 %"""
     sample_every: int | None = None
     """steps between two samples; None: 4 samples per run; 0: no samples"""
-    prompt: str = ""
+    prompt: Annotated[str, Argument(aliases=("--prompt",))] = ""
     """prompt of the samples; empty: the start of a document, or a line break"""
     sample_tokens: int = 60
     """tokens per sample"""
@@ -113,13 +113,18 @@ class MachineConfig:
         _at_least(1, self, "machine.", "threads", "peak_flops")
 
 
+def find_branch(architecture: str) -> str:
+    """Find the branch of the tree with the settings of a model."""
+    return "model" if architecture == "transformer-lm" else architecture.replace("-", "_")
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """Train a language model on text, or a translation model on sentence pairs.
 
-    Sizes, optimizer and schedule are chosen to suit the data and the machine, instead of the
-    defaults below. --config FILE takes the settings from a file, such as those in configs/, and
-    there the defaults hold. Flags override both. --show-config prints all settings and exits.
+    Automatic settings are chosen to suit the data and the machine. --config FILE takes settings
+    from a file instead, such as those in configs/, and the defaults hold for the rest. Flags
+    override both. --show-config prints all settings and exits.
     """
 
     text: Texts = ()
@@ -192,8 +197,7 @@ class TrainConfig:
     @property
     def branch(self) -> str:
         """The branch of the tree with the settings of the model."""
-        is_first = self.architecture == "transformer-lm"
-        return "model" if is_first else self.architecture.replace("-", "_")
+        return find_branch(self.architecture)
 
     @property
     def model_config(self) -> ModelConfig:
@@ -223,6 +227,14 @@ class TrainConfig:
             return self.translation.max_tokens
         return self.context_length or self.language_model.context_length
 
+
+SHORT_NAMES = {
+    "--d-model": ("d_model",),
+    "--layers": ("num_layers", "num_encoder_layers", "num_decoder_layers"),
+    "--heads": ("num_heads",),
+    "--vocab-size": ("vocab_size", "source_vocab_size", "target_vocab_size"),
+}
+"""short flags, and the settings of the model that is trained which they stand for"""
 
 FIXED, CHANGEABLE = False, True
 ON_RESUME: dict[str, bool] = {

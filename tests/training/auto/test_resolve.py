@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trafo.cli.train import parse
+from trafo.config import flatten, to_tree
 from trafo.errors import ConfigError
 from trafo.models import TransformerLMConfig
-from trafo.training.auto.resolve import fit_heads
+from trafo.training.auto.resolve import AUTOMATIC, fit_heads
 from trafo.training.auto.text import SHAPES, model_of
 from trafo.training.config import TrainConfig
 
@@ -54,3 +55,16 @@ def test_settings_of_a_model_that_is_not_trained_are_refused(tmp_path: Path) -> 
     pairs = ["--pairs", str(tmp_path / "a.en"), str(tmp_path / "a.de")]
     with pytest.raises(ConfigError, match="--model is set, but the model is encoder-decoder"):
         parse([*pairs, "--model.d-model", "32"], "trafo train")
+
+
+def test_what_is_chosen_has_no_default_in_help(tmp_path: Path) -> None:
+    for side in ("a.en", "a.de"):
+        (tmp_path / side).write_text("one two three\n" * 20)
+    pairs = ["--pairs", str(tmp_path / "a.en"), str(tmp_path / "a.de")]
+    before = flatten(to_tree(TrainConfig()))
+    given = {"text", "pairs", "machine.peak_flops"}
+    for config in (settings(tmp_path), parse(pairs, "trafo train")[0]):
+        found = flatten(to_tree(config))
+        chosen = {key for key, value in found.items() if value != before[key]}
+        assert chosen - given <= AUTOMATIC
+    assert before.keys() >= AUTOMATIC

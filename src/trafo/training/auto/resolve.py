@@ -25,6 +25,16 @@ _BRANCHES = {
     "recurrent": "add --pairs and --architecture recurrent",
 }
 """where the settings of each model are, and what to do if it is another that is trained"""
+_CHOSEN = {
+    "": "steps batch_size architecture label_smoothing optimizer.name optimizer.lr "
+    "optimizer.schedule.name machine.dtype",
+    "model.": "vocab_size context_length d_model num_layers num_heads zero_init_outputs",
+    "encoder_decoder.": "source_vocab_size target_vocab_size d_model num_encoder_layers "
+    "num_decoder_layers num_heads d_ff norm_placement shared_embeddings dropout",
+    "recurrent.": "source_vocab_size target_vocab_size d_model d_hidden dropout",
+}
+AUTOMATIC = frozenset(prefix + name for prefix, names in _CHOSEN.items() for name in names.split())
+"""the settings that are chosen, so that their defaults apply only with a config file"""
 
 
 def resolve_config(overrides: Mapping[str, Any]) -> TrainConfig:
