@@ -124,7 +124,7 @@ def _check_once(_job: str) -> None:
 
 
 def wait_for_cpu() -> None:
-    """Refuse a cluster without CPUs; wait for one that is busy, and say so.
+    """Refuse a cluster without CPUs, or wait for one that is busy, and say so.
 
     The first task also shows whether the nodes have the same version of trafo.
     """

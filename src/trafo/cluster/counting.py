@@ -47,13 +47,13 @@ def piece_size(total: int, smallest: int, largest: int) -> int:
 
 @contextmanager
 def counting_on(on: str, num_workers: int | None = None) -> Iterator[CountBackend]:
-    """For `train_tokenizer`: counts on a cluster; see `connected` for the arguments."""
+    """Count on a cluster for `train_tokenizer`, with the arguments of `connected`."""
     with connected(on, num_workers):
         yield RayCounter
 
 
 class RayCounter:
-    """Counts all pieces on the cluster; a `trafo.tokenizer.count_store.CorpusCounter`."""
+    """Counts all pieces on the cluster, as a `trafo.tokenizer.count_store.CorpusCounter`."""
 
     def __init__(self, chunker: Chunker, pattern: str, store: CountStore) -> None:
         check_shared_files(chunker.inputs)
@@ -82,7 +82,7 @@ class RayCounter:
             self._store.add_partitions(_empty_partitions(), self._chunker.end, self.num_bytes)
 
     def _count(self, wave: Iterator[Piece], advance: Callable[[float], None]) -> list[list[Any]]:
-        """Count the pieces of a wave; for each a reference to each group of its words."""
+        """Count the pieces of a wave, and return references to the groups of each one's words."""
         outputs: list[list[Any]] = []
         under_way: dict[Any, int] = {}  # bytes on disk
         with self._counting.cancel_on_exit():
@@ -100,7 +100,7 @@ class RayCounter:
         return outputs
 
     def _sums(self, outputs: list[list[Any]]) -> Iterator[WordCounts]:
-        """The counts of a wave, partition after partition; one is here at a time."""
+        """Fetch the counts of a wave, one partition at a time."""
         per_group = NUM_PARTITIONS // self._num_groups
         with self._adding.cancel_on_exit():
             sums = [
@@ -145,7 +145,7 @@ def _with_chunker(job: CountingJob) -> tuple[CountingJob, Chunker]:
 
 
 def _as_writable(words: WordCounts) -> WordCounts:
-    """Arrays in Ray's shared memory are read-only; kernels are compiled for writable numbers."""
+    """Copy read-only arrays of Ray's shared memory, as kernels are compiled for writable ones."""
     return WordCounts(words.text, np.array(words.ends), np.array(words.counts))
 
 

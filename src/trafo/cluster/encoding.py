@@ -27,13 +27,13 @@ SMALLEST_PIECE, LARGEST_PIECE = 2 << 20, 32 << 20  # bytes
 
 @contextmanager
 def encoding_on(on: str, num_workers: int | None = None) -> Iterator[EncodeBackend]:
-    """For `encode_files`: encodes on a cluster; see `connected` for the arguments."""
+    """Encode on a cluster for `encode_files`, with the arguments of `connected`."""
     with connected(on, num_workers):
         yield encode_pieces
 
 
 def encode_pieces(tokenizer: Tokenizer, job: EncodingJob, start: Position) -> Iterator[Encoded]:
-    """All from `start`; a `trafo.tokenizer.encode_corpus.EncodeBackend`."""
+    """Encode all from `start`, as a `trafo.tokenizer.encode_corpus.EncodeBackend`."""
     check_shared_files(job.inputs)
     size = piece_size(job.inputs.size, SMALLEST_PIECE, LARGEST_PIECE)
     pieces = plan_pieces(ChunkEncoder(tokenizer, job).chunker, size, start)

@@ -24,7 +24,7 @@ _SECONDS_BETWEEN_LOOKS = 5.0
 
 
 class Shared(Generic[Job]):
-    """What all tasks of a job share; sent to a worker once, and prepared there once."""
+    """What all tasks of a job share, sent to a worker once and prepared there once."""
 
     _kept: ClassVar[dict[str, Any]] = {}  # of this process, which works on one job at a time
 
@@ -60,13 +60,13 @@ class Tasks:
 
     @property
     def has_room(self) -> bool:
-        """Whether another task would find a CPU soon; nodes may have come or gone."""
+        """Whether another task would find a CPU soon, as nodes may have come or gone."""
         if time.monotonic() > self._look_at:
             self._cpus, self._look_at = num_cpus(), time.monotonic() + _SECONDS_BETWEEN_LOOKS
         return len(self._under_way) < _TASKS_PER_CPU * max(1, self._cpus)
 
     def submit(self, *arguments: Any, num_returns: int = 1) -> list[Any]:
-        """Begin a task; references to what it will return."""
+        """Begin a task, and return references to what it will return."""
         task = self._function.options(num_returns=num_returns)
         references = task.remote(self._shared, *arguments)
         references = [references] if num_returns == 1 else list(references)
@@ -104,7 +104,7 @@ class Tasks:
 
 @lru_cache(maxsize=8)
 def _task(function: Callable[..., Any]) -> Any:
-    """The function for Ray; the same one again, so that workers need not fetch it for each job."""
+    """Wrap a function for Ray once, so that workers need not fetch it for each job."""
     import ray
 
     return ray.remote(num_cpus=1, max_retries=-1)(function)

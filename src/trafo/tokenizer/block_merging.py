@@ -122,7 +122,7 @@ def merge_in_blocks(
     folder: Path | None = None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> list[Merge]:
-    """The merges of words that share none; `folder` is for what the memory cannot hold."""
+    """Find the merges of these words, with a file in `folder` for what the memory cannot hold."""
     memory = max(3 * max_memory // 4 - _BYTES_PER_MERGE * num_merges, max_memory // 4)
     most_pairs = max(_MIN_PAIRS, memory // 2 // _BYTES_PER_PAIR)
     num_pairs = min(most_pairs, _FIRST_PAIRS)
@@ -174,7 +174,7 @@ class _BlockMerger:
         return buckets
 
     def count_frequent(self, buckets: Int64s, num_pairs: int) -> bool:
-        """Fill the table with the most frequent pairs; false if it is too small for any."""
+        """Fill the table with the most frequent pairs, and return whether it has room for any."""
         least = _nth_greatest(buckets, num_pairs // 4)
         too_low = 0
         while least > too_low:
@@ -197,7 +197,7 @@ class _BlockMerger:
         return False
 
     def merge_certain(self) -> int:
-        """Merge the best pairs, as many as are certain, in one scan; returns how many."""
+        """Merge the best pairs, as many as are certain, in one scan, and return how many."""
         pairs = self._certain_pairs()[: self._num_merges - len(self.merges)]
         if pairs:
             self._merge(pairs)
@@ -223,7 +223,7 @@ class _BlockMerger:
         return pairs
 
     def _merge(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Merge all of these pairs, and keep the table exact; empty it if it becomes too small."""
+        """Merge all of these pairs and keep the table exact, or empty it if it is too small."""
         first_new = len(self._tokens)
         for left, right in pairs:
             token = self._tokens[left] + self._tokens[right]

@@ -157,7 +157,7 @@ class Chunker:
             at = chunk.next
 
     def find_border(self, file: InputFile, start: int, size: int) -> int | None:
-        """Where `size` bytes from `start`, or somewhat less, may end; None if that is not known."""
+        """Find where `size` bytes from `start`, or fewer, may end. None: it is not known."""
         stop = start + size
         for window in (min(_WINDOW, size), min(self._chunk_size, size)):
             near_end = read_range(file.path, stop - window, window)
@@ -237,7 +237,7 @@ class Chunker:
                 records, size = [], 0
 
     def read(self, plan: PlannedChunk) -> Chunk:
-        """Read a planned chunk; any number of threads may do so at a time."""
+        """Read a planned chunk. Any number of threads may do so at a time."""
         raw = plan.raw
         if raw is None:
             raw = read_range(plan.file.path, plan.start, plan.end - plan.start)
@@ -257,7 +257,7 @@ class Chunker:
         return Chunk(data, specials, plan, num_bytes)
 
     def _normalize(self, data: Bytes, ends: Int64s) -> tuple[Bytes, Specials]:
-        """Documents normalized one by one; special tokens and ends as in `_find_specials`."""
+        """Normalize documents one by one, and find specials as `_find_specials` does."""
         parts: list[bytes] = []
         found: list[Specials] = []
         size = 0
@@ -308,7 +308,7 @@ def _mark_last(items: Iterable[Item]) -> Iterator[tuple[Item, bool]]:
 
 
 def decode_text(data: Bytes, path: AnyPath, offset: int, errors: Errors) -> Bytes:
-    """The text at an offset of a file; U+FFFD where it is not UTF-8, or an error."""
+    """Return the text at an offset of a file, with U+FFFD where it is not UTF-8, or raise."""
     if errors == "strict":
         check_utf8(data, path, offset)
     elif first_invalid(data) >= 0:
@@ -320,7 +320,7 @@ def decode_text(data: Bytes, path: AnyPath, offset: int, errors: Errors) -> Byte
 def decode_records(
     data: Bytes, ends: Int64s, path: AnyPath, errors: Errors
 ) -> tuple[Bytes, Int64s]:
-    """The same for records, each valid by itself; also where they end then."""
+    """Do the same for records, each valid by itself, and return where they end then."""
     if first_invalid(data) < 0 and not _begins_inside_character(data, ends):
         return data, ends
     raw = data.tobytes()
@@ -371,7 +371,7 @@ class Piece(NamedTuple):
 
 
 def plan_pieces(chunker: Chunker, size: int, start: Position = START) -> Iterator[Piece]:
-    """All pieces in order, of about `size` bytes on disk; small files are joined."""
+    """Plan all pieces in order, of about `size` bytes on disk, with small files joined."""
     begin, gathered = start, 0
     joined: Position | None = None
     for stop, disk_bytes, chunk in _find_stops(chunker, size, start):

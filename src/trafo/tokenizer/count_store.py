@@ -98,7 +98,7 @@ class CountStore:
         )
 
     def add_run(self, counters: Sequence[WordCounter], position: Position, num_bytes: int) -> None:
-        """Store what the counters hold and how far they have come; empty them."""
+        """Store what the counters hold and how far they have come, and empty them."""
         merged = (
             merge_counts(counter.export(i, NUM_PARTITIONS) for counter in counters)
             for i in range(NUM_PARTITIONS)
@@ -128,12 +128,12 @@ class CountStore:
         return WordTotals.sum(run.sizes)
 
     def partitions(self) -> Iterator[WordCounts]:
-        """All counts, one partition after the other; every word is in exactly one of them."""
+        """Read all counts, one partition after the other. Every word is in exactly one."""
         for i in range(NUM_PARTITIONS):
             yield merge_counts(self._read(run, i) for run in self._runs)
 
     def _write_run(self, partitions: Iterable[WordCounts]) -> _Run:
-        """Write a run and force it to disk; it counts once the manifest names it."""
+        """Write a run and force it to disk. It is valid once the manifest names it."""
         number = max((run.number for run in self._runs), default=-1) + 1
         sizes = []
         path = self._path(number)
@@ -199,7 +199,7 @@ class CorpusCounter(Protocol):
     """of text, counted so far"""
 
     def run(self, advance: Callable[[float], None]) -> None:
-        """Count to the end; `advance` is told the bytes read from disk."""
+        """Count to the end and tell `advance` the bytes read from disk."""
 
 
 class LocalCounter:
@@ -230,7 +230,7 @@ class LocalCounter:
         return self._pool.members
 
     def run(self, advance: Callable[[float], None] = lambda _: None) -> None:
-        """Count to the end; `advance` is told the bytes read from disk."""
+        """Count to the end and tell `advance` the bytes read from disk."""
         advance(self._chunker.disk_bytes_before(self.position))
         if self.position == self._chunker.end:
             return

@@ -123,7 +123,7 @@ class WordCounter:
             self._table = _grow(self._table, needed)
 
     def export(self, partition: int = 0, num_partitions: int = 1) -> WordCounts:
-        """What was counted, in no particular order; or one partition of it."""
+        """Export what was counted, or one partition of it, in no particular order."""
         slots, arena, _ = self._table
         num_words, num_bytes = partition_size(slots, arena, partition, num_partitions)
         text = np.empty(num_bytes, np.uint8)

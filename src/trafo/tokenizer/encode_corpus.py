@@ -123,7 +123,7 @@ class ChunkEncoder:
         self._dtype = np.dtype(dtype_for(tokenizer.vocab_size)).newbyteorder("<")
 
     def encode(self, plan: PlannedChunk) -> Encoded:
-        """Read a chunk; its ids."""
+        """Read a chunk and encode it."""
         with self._tokenizer.encoder() as encoder:
             chunk = self.chunker.read(plan)
             data, specials = chunk.data, chunk.specials

@@ -64,7 +64,7 @@ BUFFER = 1 << 13  # bytes of text whose ids fit into an encoder's own buffer
 
 @dataclass(frozen=True)
 class Merges:
-    """A vocabulary and its merges as the kernels read them; shared by all threads."""
+    """A vocabulary and its merges as the kernels read them, shared by all threads."""
 
     table: PairTable
     byte_ids: Ids
@@ -72,7 +72,7 @@ class Merges:
 
     @classmethod
     def from_spec(cls, spec: TokenizerSpec) -> Merges:
-        """From a tokenizer's spec; a merge of tokens that the vocabulary lacks is refused."""
+        """Make them from a spec, and refuse a merge of tokens that the vocabulary lacks."""
         ids = spec.ordinary_tokens()
         byte_ids = {token[0]: token_id for token, token_id in ids.items() if len(token) == 1}
         merges = merges_as_ids(spec, ids)
@@ -128,7 +128,7 @@ class Encoder:
         self.buffer = np.empty(BUFFER + SLACK, np.uint32)  # for the ids of a short text
 
     def encode(self, data: Bytes, start: int, stop: int, specials: Specials, out: Ids) -> int:
-        """Write the ids of data[start:stop], valid UTF-8, to `out`; returns how many.
+        """Write the ids of data[start:stop], valid UTF-8, to `out` and return how many.
 
         `out` has room for stop - start + SLACK ids, and one more for each end of a document.
         """
@@ -231,7 +231,7 @@ _NFC_GROWTH = 3  # times the bytes that a text can have after normalization
 
 
 class CompiledEncoder:
-    """Encodes texts of any length; `borrow` lends an encoder for chunks of another's."""
+    """Encodes texts of any length, in any number of threads."""
 
     def __init__(self, spec: TokenizerSpec) -> None:
         self._pattern = spec.pattern
@@ -254,7 +254,7 @@ class CompiledEncoder:
                 self._encode_certain(pending, self.new_cutter("allow"), "allow", is_end=is_end)
 
     def new_cutter(self, special: SpecialPolicy) -> Cutter:
-        """Finds where a long text may be cut into chunks that are encoded apart; for one thread."""
+        """Make what cuts a long text into chunks that are encoded apart, for one thread."""
         return Cutter(self._pattern, self.special_finder(special))
 
     def encode(self, text: str, special: SpecialPolicy) -> list[int]:
@@ -333,7 +333,7 @@ class CompiledEncoder:
         return self.finder
 
     def _find_specials(self, text: str, data: Bytes, special: SpecialPolicy) -> Specials:
-        """The special tokens in a short text; mostly none, which a look at the text tells."""
+        """Find the special tokens in a short text, mostly none, which a look at it tells."""
         if special != "allow":
             check_special_policy(special)
         if special == "ignore":
@@ -355,7 +355,7 @@ def _to_list(ids: Ids) -> list[int]:
 
 
 def _view_utf8(text: str) -> Bytes:
-    """The bytes of a text without a copy; the text must outlive them.
+    """View the bytes of a text, which must outlive the view, without a copy.
 
     Python keeps ASCII as these very bytes, and the UTF-8 of any other text beside it once asked.
     """

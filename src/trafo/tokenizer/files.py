@@ -162,7 +162,7 @@ _ROWS_PER_BATCH = 1024  # few enough that long documents do not fill the memory
 
 
 class _Line(NamedTuple):
-    """Where a record is; formatted only for an error message."""
+    """Where a record is, formatted only for an error message."""
 
     path: AnyPath
     number: int

@@ -103,7 +103,7 @@ class Inputs:
 
 @check_types
 def open_inputs(paths: Paths | Inputs, field: str = "text", errors: Errors = "strict") -> Inputs:
-    """The files that paths name, in the order of `expand_paths`; `Inputs` stay as they are."""
+    """Open the files that paths name, in the order of `expand_paths`. `Inputs` are returned."""
     if isinstance(paths, Inputs):
         return paths
     files = tuple(_input_file(path) for path in expand_paths(paths))
@@ -141,7 +141,7 @@ def expand_paths(paths: Paths) -> list[AnyPath]:
 
 
 def _name(path: AnyPath) -> str:
-    """The URL, or the absolute path; of a name that is not UTF-8, the bytes in hexadecimal."""
+    """Return the URL or the absolute path, with bytes that are not UTF-8 in hexadecimal."""
     if isinstance(path, RemotePath):
         return path.url
     return os.fsencode(path.resolve()).decode("utf-8", errors="backslashreplace")

@@ -23,7 +23,7 @@ _MOST_SPECIALS = 100
 
 
 class PurePythonEncoder:
-    """Encodes short texts, the first few; `encode` gives None for others.
+    """Encodes the first few short texts, while `encode` gives None for others.
 
     A vocabulary that lacks what a merge needs, and a wrong pattern, are refused here.
     """
@@ -105,7 +105,7 @@ def special_token_error(token: str) -> InputError:
 
 
 def utf8(text: str) -> bytes:
-    """The bytes of a text; a lone surrogate has none and is refused."""
+    """Encode a text as UTF-8, and refuse a lone surrogate, which has no bytes."""
     try:
         return text.encode()
     except AttributeError:

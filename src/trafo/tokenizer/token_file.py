@@ -47,7 +47,7 @@ class Manifest:
 
 
 def fetch_token_file(place: str | Path) -> Path:
-    """The local path of a token file; a remote one is copied first."""
+    """Return the local path of a token file, of which a remote one is copied first."""
     path = parse_path(place)
     if isinstance(path, Path):
         return path
@@ -107,7 +107,7 @@ class TokenFile:
 
     @classmethod
     def open(cls, path: str | Path, tokenizer_hash: str | None = None) -> TokenFile:
-        """Open a file and check its size; with a hash, refuse one of another tokenizer.
+        """Open a file, check its size and, with a hash, refuse one of another tokenizer.
 
         A URL is fetched to a local copy, unless that is up to date.
         """
@@ -121,7 +121,7 @@ class TokenFile:
         return token_file
 
     def verify(self) -> TokenFile:
-        """Check both files against their checksums, reading all of them; returns itself."""
+        """Check both files against their checksums, reading all of them, and return this."""
         for path, expected in (
             (self.path, self.manifest.checksum),
             (documents_path(self.path), self.manifest.documents_checksum),

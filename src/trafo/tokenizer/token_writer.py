@@ -61,7 +61,7 @@ class _Journal:
 
 
 class TokenWriter:
-    """Appends ids; `with` closes the files, and leaves them for a later run if not finished."""
+    """Appends ids to files that a later run can finish if this one ends early."""
 
     def __init__(
         self, path: Path, tokenizer_hash: str, vocab_size: int, fingerprint: Mapping[str, Any]
@@ -139,7 +139,7 @@ class TokenWriter:
             file.seek(valid)
 
     def _read_journal(self) -> _Journal:
-        """What an earlier run left, if it had the same input and tokenizer; else the beginning."""
+        """Read what an earlier run with the same input and tokenizer left, or begin."""
         journal = read_manifest(self._journal_path, self._key)
         with suppress(ValueError, KeyError, TypeError):
             if journal is not None:
@@ -157,7 +157,7 @@ class TokenWriter:
         )
 
     def write(self, ids: Tokens, ends: Int64s, num_bytes: int, position: Position) -> None:
-        """Append the ids of so many bytes of text; `position` is the place after that text.
+        """Append the ids of so many bytes of text, which ends at `position`.
 
         `ends` says where in the ids documents end.
         """
@@ -213,7 +213,7 @@ class TokenWriter:
             self._saving.result()
 
     def finish(self) -> None:
-        """Give the files their final names; then they are finished."""
+        """Complete the files and give them their final names."""
         self._raise_save_error()
         if self._now.last_end < self._now.num_tokens:  # the last document ends where the ids do
             end = np.array([self._now.num_tokens], _END_DTYPE)
@@ -247,7 +247,7 @@ class TokenWriter:
         self.is_finished = True
 
     def _rename_files(self) -> None:
-        """Move the files to their final names; a killed run may have moved some of them."""
+        """Move the files, some of which a killed run may have moved, to their final names."""
         remove_leftovers(self._journal_path)
         manifest_path(self._path).unlink(missing_ok=True)  # of an older file
         if self._partial.exists():

@@ -114,7 +114,7 @@ class Tokenizer:
         self._lock = Lock()
 
     def prepare(self) -> Tokenizer:
-        """Load the kernels and make the buffers now instead of on first use; returns itself."""
+        """Load the kernels and make the buffers now, not on first use, and return this."""
         _ = self._compiled
         return self
 
@@ -129,7 +129,7 @@ class Tokenizer:
         return self._compiled_encoder
 
     def encoder(self) -> AbstractContextManager[Encoder]:
-        """An encoder that no other thread uses meanwhile; its cache is kept for the next user."""
+        """Lend an encoder that no other thread uses meanwhile, and keep its cache."""
         return self._compiled.borrow()
 
     def special_finder(self, special: SpecialPolicy) -> SpecialFinder:
@@ -225,7 +225,7 @@ class Tokenizer:
         return self._compiled.encode(text, special)
 
     def encode_array(self, text: str, special: SpecialPolicy = "allow") -> Ids:
-        """The ids of a text as an array of uint32; a long text is encoded by all cores."""
+        """Encode a text as an array of uint32, a long one on all cores."""
         if isinstance(text, str) and len(text) > _LONG:
             return self._compiled.encode_long(text, special)
         return np.array(self.encode(text, special), np.uint32)
@@ -260,7 +260,7 @@ class Tokenizer:
     # Ids to text
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The bytes that ids stand for; `ids` may be a flat array or tensor."""
+        """Return the bytes of ids, which may be a flat array or tensor."""
         try:
             return b"".join(map(self.vocab.__getitem__, _as_iterable(ids)))
         except KeyError as error:
@@ -275,7 +275,7 @@ class Tokenizer:
             ) from None
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text that ids stand for; bytes that are not valid UTF-8 become U+FFFD."""
+        """Return the text of ids, with U+FFFD for bytes that are not valid UTF-8."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
     def decode_stream(self, ids: Iterable[int]) -> Iterator[str]:

@@ -86,7 +86,7 @@ def train_tokenizer(
     work_dir: str | Path | None = None,
     backend: CountBackend | None = None,
 ) -> Training:
-    """Train on files, folders or globs; see `inputs.py` for the formats.
+    """Train on files, folders or globs, in the formats of `inputs.py`.
 
     `field` names the text in JSON lines and Parquet. `errors="replace"` reads U+FFFD where a file
     is not UTF-8. `max_memory`, in bytes, is how much training may take beyond the program itself.

@@ -236,7 +236,7 @@ class Cutter:
         return self._last_word_boundary(data, last_special, limit), specials
 
     def _last_word_boundary(self, data: Bytes, start: int, stop: int) -> int:
-        """The last safe place in text without special tokens; `start` if there is none."""
+        """Find the last safe place in text without special tokens, or `start` if there is none."""
         window = max(start, stop - _WINDOW) if self._cuts_at_words else start
         if self._cuts_at_spaces and (
             found := _LAST_WORD_THEN_SPACE.match(data[window:stop].tobytes())

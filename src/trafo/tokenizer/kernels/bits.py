@@ -89,7 +89,7 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 
 @intrinsic
 def trailing_zeros(typing_context: Any, word: Any) -> Any:
-    """The index of the lowest set bit; 64 for zero."""
+    """The index of the lowest set bit, or 64 for zero."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
@@ -109,7 +109,7 @@ def count_ones(typing_context: Any, word: Any) -> Any:
 
 @intrinsic
 def ascii_masks(typing_context: Any, data: Any, index: Any) -> Any:
-    """Classify data[index : index + 64] as ASCII; bit i of each result speaks of byte i.
+    """Classify data[index : index + 64] as ASCII, with bit i of each result for byte i.
 
     Returns (letters, digits, white space, blanks, apostrophes, non-ASCII bytes).
     """

@@ -33,7 +33,7 @@ def _find_merge(table: PairTable, left: np.uint32, right: np.uint32) -> np.uint6
 
 @subkernel
 def _byte_ids(data: Bytes, start: int, length: int, byte_ids: Ids, ids: Ids) -> bool:
-    """Write the id of each byte; false if the vocabulary lacks one."""
+    """Write the id of each byte, and return whether the vocabulary has them all."""
     for i in range(length):
         ids[i] = byte_ids[data[start + i]]
         if ids[i] == NO_ID:
@@ -51,7 +51,7 @@ def encode_short(
     ids: Ids,
     merges: Uint64s,
 ) -> int:
-    """Write the ids of a word of up to SHORT bytes; returns how many, -1 if a byte has no id."""
+    """Write the ids of up to SHORT bytes and return how many, or -1 if a byte has none."""
     if not _byte_ids(data, start, length, byte_ids, ids):
         return -1
     for i in range(length - 1):
@@ -90,7 +90,7 @@ def _push(heap: Int64s, size: int, entry: int) -> int:
 
 @subkernel
 def _pop(heap: Int64s, size: int) -> int:
-    """Take heap[0] out; returns the new size."""
+    """Take heap[0] out and return the new size."""
     size -= 1
     entry = heap[size]
     node = 0
@@ -112,7 +112,7 @@ def _pop(heap: Int64s, size: int) -> int:
 def _push_pair(
     left: int, right: int, ids: Ids, table: PairTable, merge: Uint64s, heap: Int64s, size: int
 ) -> int:
-    """Look up the merge of two neighbours, and push it if there is one; returns the new size."""
+    """Look up the merge of two neighbours, push it if there is one, and return the size."""
     merge[left] = _find_merge(table, ids[left], ids[right])
     if merge[left] == NO_VALUE:
         return size
@@ -182,7 +182,7 @@ def encode_each(
     id_ends: Ends,
     scratch: Int64s,
 ) -> int:
-    """Write the ids of all words end to end; returns how many."""
+    """Write the ids of all words end to end and return how many."""
     start = total = np.int64(0)
     for word in range(ends.size):
         length = ends[word] - start

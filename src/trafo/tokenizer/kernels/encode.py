@@ -98,7 +98,7 @@ def enter_words(text: Bytes, ends: Ends, ids: Ids, handles: Handles) -> None:
 def _store_ids(
     slots: Slots, slot: int, ids: Ids, first: int, count: int, long_ids: Ids, used: int
 ) -> int:
-    """Store the ids of a word in its slot; returns how much of the arena is used."""
+    """Store the ids of a word in its slot, and return how much of the arena is used."""
     slots[slot + 2] = slots[slot + 3] = np.uint64(0)
     if count > _INLINE_IDS:
         slots[slot + 2] = np.uint64(used)
@@ -148,7 +148,7 @@ def _encode_words(
     out: Ids,
     arrays: EncoderArrays,
 ) -> int:
-    """Encode ends[state[WORDS] : num_ends]; the first begins at state[START_OF_WORD].
+    """Encode ends[state[WORDS] : num_ends], the first of which begins at state[START_OF_WORD].
 
     `places` gets the number of ids before each special token; one whose id is NO_ID leaves no
     other trace. Returns DONE, or what must be done before the word at state[WORDS] can be

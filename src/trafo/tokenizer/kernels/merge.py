@@ -45,7 +45,7 @@ class Places(NamedTuple):
 def lay_out(
     text: Bytes, ends: Ends, counts: Int64s, cells: Int32s, pair_ids: Int32s, pairs: Pairs
 ) -> int:
-    """Write words to the cells, each byte a symbol, and number their pairs; returns how many.
+    """Write words to the cells, each byte a symbol, number their pairs and return how many.
 
     `pair_ids` has room for the number of each pair of bytes, and none has one yet.
     """
@@ -139,7 +139,7 @@ def _add_place(
     new_pairs: NewPairs,
     num_new: int,
 ) -> int:
-    """Note that the new symbol makes a pair with `symbol` at a cell; returns the pair's number.
+    """Note that the new symbol makes a pair with `symbol` at a cell, and return the pair.
 
     A pair that the merge has not made before becomes number `num_pairs`.
     """
@@ -162,7 +162,7 @@ def _add_place(
 def _merge_places(
     pair: int, new: int, place_cells: Uint32s, place_weights: Int64s, arrays: MergeArrays
 ) -> tuple[int, int]:
-    """Put `new` wherever `pair` begins; returns the number of pairs and of new places."""
+    """Put `new` wherever `pair` begins, and return the numbers of pairs and new places."""
     cells, length = arrays.cells, arrays.symbols.length
     pairs, new_pairs = arrays.pairs, arrays.new_pairs
     num_pairs, num_new = arrays.state[PAIRS], 0
@@ -216,7 +216,7 @@ def _list_new_places(
     places: Places,
     num_places: int,
 ) -> int:
-    """Sort the new places by pair, after all others; clear the table. Returns places in use."""
+    """Sort the new places by pair, after all others, and return how many are in use."""
     for pair in range(first_pair, num_pairs):
         new_pairs.by_left[pairs.left[pair]] = NONE
         new_pairs.by_right[pairs.right[pair]] = NONE
@@ -252,7 +252,7 @@ def _new_symbol(pair: int, new: int, pairs: Pairs, symbols: Symbols) -> None:
 
 @subkernel
 def _full_array(pair: int, num_pairs: int, num_symbols: int, pairs: Pairs, symbols: Symbols) -> int:
-    """Which array could overflow during the merge of a pair; DONE if none."""
+    """Say which array could overflow during the merge of a pair, or DONE if none."""
     if num_pairs + 2 * min(pairs.size[pair], num_symbols + 1) > pairs.left.size:
         return PAIRS_FULL
     new_length = symbols.length[pairs.left[pair]] + symbols.length[pairs.right[pair]]

@@ -70,7 +70,7 @@ def _is_better(
 
 @subkernel
 def push(heap: Heap, size: int, pair: int, pairs: Pairs, symbols: Symbols) -> int:
-    """Add a pair with its present count; returns the new size."""
+    """Add a pair with its present count, and return the new size."""
     count = pairs.count[pair]
     node = size
     while node > 0:
@@ -94,7 +94,7 @@ def may_merge(pair: int, pairs: Pairs, symbols: Symbols) -> bool:
 
 @kernel
 def fill_heap(heap: Heap, num_pairs: int, pairs: Pairs, symbols: Symbols) -> int:
-    """Push the first pairs, all that may be merged; returns the size."""
+    """Push the first pairs, all that may be merged, and return the size."""
     size = 0
     for pair in range(num_pairs):
         if may_merge(pair, pairs, symbols):
@@ -133,7 +133,7 @@ def _sift_down(
 
 @subkernel
 def pop_best(heap: Heap, size: int, pairs: Pairs, symbols: Symbols) -> tuple[int, int]:
-    """Take the best pair out; returns it (-1 if none is left) and the new size."""
+    """Take out and return the best pair (-1 if none is left), and the new size."""
     while size > 0:
         pair = heap.pair[0]
         count = pairs.count[pair]

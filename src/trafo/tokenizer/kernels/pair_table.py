@@ -47,7 +47,7 @@ def pair_slot(table: PairTable, key: np.uint64) -> int:
 
 @kernel
 def fill_pair_table(table: PairTable, keys: Uint64s, values: Uint64s) -> None:
-    """Enter pairs with their values; of two equal pairs the first counts."""
+    """Enter pairs with their values, of which the first counts for equal pairs."""
     for i in range(keys.size):
         slot = pair_slot(table, keys[i])
         if table[slot + 1] == NO_VALUE:

@@ -91,7 +91,7 @@ def _start(ends: Int64s, token: int) -> int:
 
 @subkernel
 def _lower_bound(text: Bytes, ends: Int64s, depth: int, least: int, first: int, last: int) -> int:
-    """The first token of first..last-1 whose byte at `depth` is `least` or more; else `last`."""
+    """Find the first of first..last-1 whose byte at `depth` is `least` or more, or `last`."""
     while first < last:
         middle = (first + last) // 2
         if text[_start(ends, middle) + depth] < least:
@@ -103,7 +103,7 @@ def _lower_bound(text: Bytes, ends: Int64s, depth: int, least: int, first: int, 
 
 @subkernel
 def _match(data: Bytes, index: int, stop: int, text: Bytes, ends: Int64s) -> int:
-    """The longest token at index, of tokens in the order of their bytes; -1 if none.
+    """Find the longest token at index, of tokens in the order of their bytes, or -1.
 
     Byte by byte, the tokens that begin like the text become fewer; they stand side by side.
     """
@@ -152,7 +152,7 @@ def find_specials(
     found: Specials,
     count: int,
 ) -> tuple[int, int]:
-    """Write the tokens found to found[count:]; returns their number and how far the search got."""
+    """Write tokens to found[count:], and return their number and how far the search got."""
     position = start
     while position < stop:
         mask = _candidate_mask(data, position, min(stop, position + _WIDTH), first_bytes)

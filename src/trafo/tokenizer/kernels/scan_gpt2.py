@@ -48,7 +48,7 @@ _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 @subkernel
 def contraction_length(data: Bytes, apostrophe: int, stop: int) -> int:
-    """How many bytes 's, 'd, 'm, 't, 'll, 've or 're takes; 0 if there is none."""
+    """Return how many bytes 's, 'd, 'm, 't, 'll, 've or 're takes, or 0 if there is none."""
     if apostrophe + 1 >= stop:
         return 0
     first = data[apostrophe + 1]

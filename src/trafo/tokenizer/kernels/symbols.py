@@ -27,7 +27,7 @@ class Block(NamedTuple):
 
 @subkernel
 def _bucket_of(left: int, right: int, lengths: Int64s, num_buckets: int) -> int:
-    """Which of 2^n buckets a pair falls into, by its hash; -1 if its token would be too long."""
+    """Hash a pair into one of 2^n buckets, or -1 if its token would be too long."""
     if lengths[left] + lengths[right] > LONGEST_TOKEN:
         return -1
     return np.int64(pair_hash(pair_key(left, right))) & (num_buckets - 1)
@@ -70,7 +70,7 @@ def count_frequent(
 
 @subkernel
 def _add(table: PairTable, used: int, key: np.uint64, count: int) -> int:
-    """Add to a pair's count; returns the pairs in the table, or -1 if it has no room for more."""
+    """Add to a pair's count, and return the pairs in the table, or -1 if it is full."""
     slot = pair_slot(table, key)
     if table[slot + 1] == NO_VALUE:
         if used >= table.size // 4:
@@ -107,7 +107,7 @@ def _forget(symbols: SymbolArray, start: int, stop: int, count: int, table: Pair
 def _merge_word(
     symbols: SymbolArray, start: int, stop: int, out: int, is_left: Bytes, merged_ids: PairTable
 ) -> int:
-    """Write the word with its pairs merged, from `out` on; returns where it ends."""
+    """Write the word with its pairs merged, from `out` on, and return where it ends."""
     i = start
     while i < stop:
         symbol = symbols[i]

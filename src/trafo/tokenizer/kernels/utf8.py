@@ -25,7 +25,7 @@ def character_at(data: Bytes, index: int) -> tuple[int, int]:
 
 @subkernel
 def _sequence_length(data: Bytes, index: int, stop: int) -> int:
-    """The length of the well-formed sequence at index (Unicode standard, table 3-7); 0 if none."""
+    """Measure the well-formed sequence at index (Unicode standard, table 3-7), 0 if none."""
     lead = data[index]
     low, high = 0x80, 0xBF
     if lead < 0x80:

@@ -52,7 +52,7 @@ _LENGTH_SHIFT = np.uint64(56)
 
 
 class WordTable(NamedTuple):
-    """The arrays of a table; `used` holds the number of words and the bytes of arena taken."""
+    """The arrays of a table, with the number of words and the bytes of arena taken in `used`."""
 
     slots: Slots
     arena: Bytes
@@ -175,7 +175,7 @@ def is_at_home(batch: Batch, index: int, slots: Slots) -> bool:
 
 @subkernel
 def find_word(data: Bytes, batch: Batch, index: int, slots: Slots, arena: Bytes) -> int:
-    """The slot of a word of the batch; of a word that is not there, -1 - the free slot for it."""
+    """Find the slot of a word of the batch, or -1 - the free slot for it if it is not there."""
     key0, key1 = batch[KEY0 + index], batch[KEY1 + index]
     slot = np.int64(batch[HOME + index])
     while True:

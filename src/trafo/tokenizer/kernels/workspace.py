@@ -22,7 +22,7 @@ Table = TypeVar("Table", bound=tuple[Any, ...])
 
 
 class Workspace:
-    """The arrays that a table names, kept alive; `handles` is what kernels take."""
+    """The arrays that a table names, kept alive, and the `handles` that kernels take."""
 
     def __init__(self, table: type[tuple[Any, ...]]) -> None:
         self._dtypes = _dtypes(table)
