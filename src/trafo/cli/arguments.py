@@ -17,17 +17,11 @@ D = TypeVar("D", bound="DataclassInstance")
 TokenizerPath = Annotated[Positional[str], Argument(metavar="TOKENIZER")]
 Place = Annotated[str, Argument(metavar="PATH")]
 OptionalPlace = Annotated[str | None, Argument(metavar="PATH")]
-TextPaths = Annotated[Positional[tuple[str, ...]], Argument(metavar="TEXT ...")]
 RunPath = Annotated[Positional[Path], Argument(metavar="RUN")]
 LATEST = Path("runs/latest")
 """the run that was trained last"""
 Texts = Annotated[Positional[tuple[str, ...]], Argument(metavar="TEXT ...")]
 Paths = Annotated[tuple[str, ...], Argument(metavar="PATH ...")]
-OptionalPath = Annotated[Path | None, Argument(metavar="PATH")]
-OptionalString = Annotated[str | None, Argument(metavar="STR")]
-OptionalInt = Annotated[int | None, Argument(metavar="INT")]
-OptionalFloat = Annotated[float | None, Argument(metavar="FLOAT")]
-Strings = Annotated[tuple[str, ...], Argument(metavar="STR ...")]
 
 Errors = Literal["strict", "replace"]
 SpecialPolicy = Literal["allow", "ignore", "refuse"]

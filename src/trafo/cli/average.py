@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trafo.cli.arguments import LATEST, OptionalInt, RunPath
+from trafo.cli.arguments import LATEST, RunPath
 from trafo.errors import require_at_least
 from trafo.runtime.console import show
 
@@ -20,7 +20,7 @@ class Options:
     """the folder of a run"""
     last: int = 5
     """number of checkpoints to average; a run keeps checkpoint.keep of them"""
-    threads: OptionalInt = None
+    threads: int | None = None
     """CPU threads; None: all cores"""
 
     def __post_init__(self) -> None:

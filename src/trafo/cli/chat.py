@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from trafo.cli.arguments import OptionalInt
 from trafo.cli.generate import GeneratingOptions, write
 from trafo.errors import require
 from trafo.runtime.console import say
@@ -43,7 +42,7 @@ class Options(GeneratingOptions):
     """use the model's chat template, if it has one"""
     temperature: float = 0.8
     """sampling temperature: below 1 favours likely tokens; 0 is greedy decoding"""
-    logprobs: OptionalInt = None
+    logprobs: int | None = None
     """not used here"""
 
     def __post_init__(self) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from trafo.cli.arguments import OptionalInt, OptionalPath
 from trafo.config import build, load
 from trafo.runtime.console import format_command, show
 from trafo.runtime.sizes import format_duration, format_size
@@ -28,13 +27,13 @@ class Options:
 
     out: Path = Path("runs/demo")
     """output folder"""
-    text: OptionalPath = None
+    text: Path | None = None
     """your own text, instead of the source code and documentation of Python's library"""
-    config: OptionalPath = None
+    config: Path | None = None
     """config file; None: sizes are chosen to suit the text and the machine"""
     budget: str = "4m"
     """wall-clock budget of training"""
-    threads: OptionalInt = None
+    threads: int | None = None
     """CPU threads; None: the fastest number, found by timing the steps"""
 
 

@@ -9,14 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from trafo.cli.arguments import (
-    Errors,
-    OptionalInt,
-    OptionalString,
-    Paths,
-    RunPath,
-    Texts,
-)
+from trafo.cli.arguments import Errors, Paths, RunPath, Texts
 from trafo.cli.decoding import DecodingFlags
 from trafo.errors import InputError, require, require_at_least
 from trafo.runtime.console import plain_table, show, show_json
@@ -43,21 +36,21 @@ class Options(DecodingFlags):
     """sentence pairs for a translation model, instead of a text: two aligned files, .tsv, .jsonl"""
     lowercase: bool = False
     """BLEU and chrF: ignore upper and lower case"""
-    context_length: OptionalInt = None
+    context_length: int | None = None
     """tokens per window; None: the model's context length"""
-    stride: OptionalInt = None
+    stride: int | None = None
     """tokens predicted per window; fewer than the context length give each more context"""
     batch_size: int = 8
     """windows per forward pass"""
-    max_tokens: OptionalInt = None
+    max_tokens: int | None = None
     """evaluate about this many tokens, spread evenly over the text, instead of all"""
-    end_of_document: OptionalString = None
+    end_of_document: str | None = None
     """special token to add after each file or record"""
     field: str = "text"
     """field that holds the text in JSON lines and Parquet"""
     errors: Errors = "strict"
     """invalid UTF-8: stop (strict), or read U+FFFD (replace)"""
-    threads: OptionalInt = None
+    threads: int | None = None
     """CPU threads; None: the fastest number, found by timing the work"""
     best: bool = False
     """use the checkpoint with the lowest validation loss instead of the newest"""

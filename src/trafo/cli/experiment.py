@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from trafo.cli.arguments import OptionalPath, OptionalString
+from trafo.cli.arguments import Texts
 from trafo.config import Argument, Positional
 from trafo.errors import require_at_least
 from trafo.runtime.console import format_command, plain_table, show
@@ -30,15 +30,15 @@ class Options:
 
     file: Annotated[Positional[Path], Argument(metavar="FILE")]
     """experiment file"""
-    text: Annotated[Positional[tuple[str, ...]], Argument(metavar="TEXT ...")] = ()
+    text: Texts = ()
     """text to train on, instead of that in the file"""
-    out: OptionalPath = None
+    out: Path | None = None
     """folder of the runs and the report; None: runs/ and the name of the file"""
     jobs: int | None = None
     """runs at a time, which share the cores; None: one per core, if memory has room"""
     threads: int | None = None
     """CPU threads of each run; None: the cores divided by the runs at a time"""
-    on: OptionalString = None
+    on: str | None = None
     """Ray cluster to run on: ray (on this machine), ray://host:port or host:port; None: here.
     The folders of the runs and of data.cache must be visible on all nodes"""
     dry_run: bool = False

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from trafo.cli.arguments import LATEST, OptionalInt, RunPath
-from trafo.config import Argument
+from trafo.cli.arguments import LATEST, RunPath
 from trafo.errors import StorageError, require_at_least
 from trafo.runtime.console import show
-
-Format = Annotated[Literal["hf", "gguf", "llama2c"] | None, Argument(metavar="hf|gguf|llama2c")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +22,7 @@ class Options:
     """a run, one of its checkpoints, or another model that trafo reads"""
     out: Path
     """the folder (hf) or file to write"""
-    to: Format = None
+    to: Literal["hf", "gguf", "llama2c"] | None = None
     """format; None: by the name: .gguf is gguf, .bin is llama2c, others are hf"""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     """precision of the stored weights"""
@@ -35,7 +32,7 @@ class Options:
     """use the checkpoint with the lowest validation loss instead of the newest"""
     overwrite: bool = False
     """replace what is at --out"""
-    threads: OptionalInt = None
+    threads: int | None = None
     """CPU threads; None: all cores"""
 
     def __post_init__(self) -> None:

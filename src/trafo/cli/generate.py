@@ -8,15 +8,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from trafo.cli.arguments import (
-    LATEST,
-    OptionalInt,
-    OptionalPath,
-    OptionalString,
-    RunPath,
-    Strings,
-    only,
-)
+from trafo.cli.arguments import LATEST, RunPath, only
 from trafo.cli.pipes import is_interactive, stdin_text, wait_for_stdin
 from trafo.errors import InputError, require, require_at_least
 from trafo.generate.beam_config import BeamConfig
@@ -38,16 +30,16 @@ class GeneratingOptions(GenerationConfig):
 
     run: RunPath = LATEST
     """a run, one of its checkpoints, a Hugging Face folder, a GGUF or a llama2.c file"""
-    top_k: OptionalInt = None
+    top_k: int | None = None
     """top-k sampling: sample from the k most probable tokens"""
-    end_token: OptionalString = None
+    end_token: str | None = None
     """special token that ends a completion; None: the model's own, such as <|endoftext|>"""
-    stop: Strings = ()
+    stop: tuple[str, ...] = ()
     """stop strings: end before any of these; they are not part of the completion"""
     kernel: Kernel = "auto"
     """decode with the model itself (readable), with kernels compiled for this processor, or with
     those where they support the model (auto)"""
-    threads: OptionalInt = None
+    threads: int | None = None
     """CPU threads; None: the fastest number, found by timing the work"""
     best: bool = False
     """use the checkpoint with the lowest validation loss instead of the newest"""
@@ -68,14 +60,14 @@ class Options(GeneratingOptions):
     Several prompts or samples are generated as a batch and shown when they are done.
     """
 
-    prompt: Strings = ()
+    prompt: tuple[str, ...] = ()
     """prompts to complete; without one, standard input if it is piped in, else the model starts a
     new document"""
-    prompts: OptionalPath = None
+    prompts: Path | None = None
     """file of prompts, one per line"""
-    logprobs: OptionalInt = None
+    logprobs: int | None = None
     """with --json: log-probability of each token, and of this many alternatives"""
-    beam: OptionalInt = None
+    beam: int | None = None
     """beam search with this many hypotheses instead of sampling; --num-samples shows the best of
     them"""
     length_penalty: float = 1.0

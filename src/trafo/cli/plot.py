@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from trafo.cli.arguments import LATEST, OptionalPath
+from trafo.cli.arguments import LATEST
 from trafo.config import Argument, Positional
 from trafo.runtime.console import say, show
 
@@ -24,7 +24,7 @@ class Options:
 
     runs: Annotated[Positional[tuple[Path, ...]], Argument(metavar="RUN ...")] = (LATEST,)
     """folders of the runs"""
-    out: OptionalPath = None
+    out: Path | None = None
     """PNG file; None: loss.png in the run's folder, or runs.png for several runs"""
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trafo.cli.arguments import OptionalPath
 from trafo.config import Argument, Positional
 from trafo.errors import InputError, require, require_at_least
 from trafo.evaluate.scores import (
@@ -41,7 +40,7 @@ class Options:
     """ignore case"""
     tokenize: Tokenization = "13a"
     """tokenization for BLEU: 13a, the standard of WMT, or none if the text is tokenized"""
-    compare: OptionalPath = None
+    compare: Path | None = None
     """another system's translation: test the difference by paired bootstrap resampling"""
     resamples: int = 1000
     """bootstrap samples for --compare"""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from trafo.cli.arguments import OptionalInt, OptionalString, Strings, only
+from trafo.cli.arguments import only
 from trafo.config import Argument, Positional
 from trafo.errors import InputError, require_at_least
 from trafo.serve.config import ServeConfig
@@ -23,18 +23,18 @@ class Options(ServeConfig):
 
     runs: RunPaths
     """runs, checkpoints, Hugging Face folders, GGUF or llama2.c files"""
-    api_key: OptionalString = None
+    api_key: str | None = None
     """API key that clients must send; None: the environment variable TRAFO_API_KEY, or no key"""
-    allowed_hosts: Strings = ()
+    allowed_hosts: tuple[str, ...] = ()
     """host names of the service besides localhost, such as example.org behind a reverse proxy;
     none: only localhost if it listens there, else any"""
-    cors_origins: Strings = ()
+    cors_origins: tuple[str, ...] = ()
     """CORS: origins of web pages that may call the service, such as https://example.org"""
-    max_prompt_tokens: OptionalInt = None
+    max_prompt_tokens: int | None = None
     """maximum tokens of a prompt; None: the model's context length"""
-    requests_per_minute: OptionalInt = None
+    requests_per_minute: int | None = None
     """rate limit: requests per minute for each key (without keys: each address); None: no limit"""
-    threads: OptionalInt = None
+    threads: int | None = None
     """CPU threads, a short form of --engine.threads"""
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from trafo.cli.arguments import LATEST, OptionalInt, OptionalPath, RunPath
+from trafo.cli.arguments import LATEST, RunPath
 from trafo.cli.decoding import DecodingFlags
 from trafo.cli.pipes import wait_for_stdin
 from trafo.config import Argument, Positional
@@ -39,9 +39,9 @@ class Options(DecodingFlags):
     """a run of a translation model, or one of its checkpoints"""
     files: Files = ()
     """text files with a sentence per line, also .gz, .zst; none: standard input"""
-    out: OptionalPath = None
+    out: Path | None = None
     """file for the translations; None: standard output"""
-    threads: OptionalInt = None
+    threads: int | None = None
     """CPU threads; None: the fastest number, found by timing the work"""
     best: bool = False
     """use the checkpoint with the lowest validation loss instead of the newest"""
@@ -49,7 +49,7 @@ class Options(DecodingFlags):
     """print a JSON object per line, with log-probabilities and scores"""
     tree: bool = False
     """show the beam search of each sentence as a tree, instead of its translation"""
-    attention: OptionalPath = None
+    attention: Path | None = None
     """plot the attention weights of the first sentence and its translation into this PNG file"""
     attention_of: Kind = "cross"
     """cross-attention, or self-attention of the encoder or the decoder"""

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
-from trafo.cli.arguments import OptionalInt, Paths, Strings
+from trafo.cli.arguments import Paths
 from trafo.config import Argument, Positional, load
 from trafo.errors import require_at_least
 from trafo.runtime.console import show
@@ -25,13 +25,13 @@ class Options:
 
     config: Annotated[Positional[Path], Argument(metavar="CONFIG")]
     """a YAML file, or the folder of a run"""
-    text: Strings = ()
+    text: tuple[str, ...] = ()
     """text to train on, if the config does not name one"""
     pairs: Paths = ()
     """sentence pairs to train on, if the config does not name any"""
     steps: int = 12
     """training steps of each run"""
-    threads: OptionalInt = None
+    threads: int | None = None
     """CPU threads, the same number in all runs; None: that of the config, or 1"""
     kills: int = 2
     """number of times the second run is killed"""
@@ -48,7 +48,7 @@ def run(options: Options) -> int:
     config = _config(options)
     with TemporaryDirectory(prefix="trafo-verify-") as folder:
         verdict = verify_resume(config, Path(folder), steps=options.steps, kills=options.kills)
-    _tell(verdict)
+    _print_verdict(verdict)
     return EXACT if verdict.is_exact else DIFFERENT
 
 
@@ -63,7 +63,7 @@ def _config(options: Options) -> TrainConfig:
     return load(TrainConfig, path, [*options.text, *pairs, *threads])
 
 
-def _tell(verdict: Verdict) -> None:
+def _print_verdict(verdict: Verdict) -> None:
     killed = ", ".join(str(step) for step in verdict.killed_at) or "none: it was too quick"
     show(f"steps     {verdict.steps}; one run uninterrupted, one killed after step {killed}")
     show(f"compared  {verdict.tensors} tensors: weights, optimizer state, random generator")

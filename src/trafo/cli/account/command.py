@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from trafo.cli.arguments import OptionalFloat, OptionalInt, OptionalPath, OptionalString, only
-from trafo.config import Argument, load, parse_flags, read_yaml, to_tree
+from trafo.cli.arguments import only
+from trafo.config import load, parse_flags, read_yaml, to_tree
 from trafo.errors import ConfigError, did_you_mean, require
 from trafo.models import CONFIGS, PRESETS, ModelConfig
 from trafo.runtime.console import plain_table, say, show, show_json
@@ -29,7 +29,6 @@ measured: physical memory above what the process held before, freed memory retur
 _DEFAULT_MODEL = "transformer-lm"
 
 ModelOptions = tuple[str | None, ModelConfig, "Options"]
-Lengths = Annotated[tuple[int, ...], Argument(metavar="INT ...")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +44,9 @@ class Options:
 
     phase: Literal["train", "prefill", "decode"] = "train"
     """a training step, prefill (the prompt), or decoding one token with the KV cache"""
-    length: OptionalInt = None
+    length: int | None = None
     """tokens per sequence; None: the model's context length, or 64 if it has none"""
-    source_length: OptionalInt = None
+    source_length: int | None = None
     """tokens per source sequence of an encoder-decoder; None: as many as in the target"""
     batch_size: int = 1
     """batch size (sequences)"""
@@ -57,9 +56,9 @@ class Options:
     """optimizer: its state takes memory, its update FLOPs"""
     accumulate: int = 1
     """gradient accumulation steps, each with a batch of batch_size"""
-    memory: OptionalString = None
+    memory: str | None = None
     """memory of the machine, such as 80GB: how large a batch fits?"""
-    peak_flops: OptionalFloat = None
+    peak_flops: float | None = None
     """peak FLOP/s of the machine: how long does it take?"""
     utilisation: float = 1.0
     """model FLOPs utilisation (MFU): the share of peak_flops that is reached"""
@@ -69,7 +68,7 @@ class Options:
     """list every matrix product"""
     json: bool = False
     """print JSON instead of tables"""
-    picture: OptionalPath = None
+    picture: Path | None = None
     """plot each part's share of the FLOPs into this file, .png or .svg"""
     measure: bool = False
     """run a training step and compare its peak memory; without MODEL, for five models"""
@@ -79,7 +78,7 @@ class Options:
 class ComplexityOptions:
     """Time layers at several sequence lengths, and compare the growth with theory."""
 
-    lengths: Lengths = (256, 512, 1024, 2048, 4096)
+    lengths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)
     """sequence lengths in tokens"""
     d_model: int = 64
     """hidden size"""
@@ -87,7 +86,7 @@ class ComplexityOptions:
     """window of restricted (sliding window) self-attention"""
     json: bool = False
     """print JSON instead of a table"""
-    picture: OptionalPath = None
+    picture: Path | None = None
     """plot the times into this file, .png or .svg"""
 
 

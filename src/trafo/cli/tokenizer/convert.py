@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from trafo.cli.arguments import OptionalString, Strings, TokenizerPath
+from trafo.cli.arguments import TokenizerPath
 from trafo.cli.tokenizer.train import refuse_to_replace
 from trafo.config import Argument, Positional
 from trafo.errors import ConfigError, FormatError
@@ -34,14 +34,11 @@ class Options:
     """a tokenizer in any format that trafo reads, or a run or model that has one"""
     out: Annotated[Positional[Path], Argument(metavar="OUT")]
     """where to write: a folder for trafo and gpt2, a file for the others"""
-    to: Annotated[
-        Literal["trafo", "gpt2", "huggingface", "tiktoken"] | None,
-        Argument(metavar="{trafo,gpt2,huggingface,tiktoken}"),
-    ] = None
+    to: Literal["trafo", "gpt2", "huggingface", "tiktoken"] | None = None
     """format; None: by the name OUT: x.json, x.tiktoken, or a folder in trafo's own format"""
-    pattern: OptionalString = None
+    pattern: str | None = None
     """pre-tokenization pattern, for formats without one: a name or a regular expression"""
-    special_tokens: Strings = ()
+    special_tokens: tuple[str, ...] = ()
     """special tokens to add"""
     overwrite: bool = False
     """replace what exists"""

@@ -27,7 +27,7 @@ class Options:
 
     tokenizer: TokenizerPath
     """a tokenizer in any format that trafo reads, or a run or model that has one"""
-    ids: Annotated[Positional[tuple[str, ...]], Argument(metavar="[ID ...]")] = ()
+    ids: Annotated[Positional[tuple[str, ...]], Argument(metavar="ID ...")] = ()
     """the ids; without them, and without --tokens, they are read from stdin"""
     tokens: OptionalPlace = None
     """a token file that this tokenizer made"""

@@ -9,15 +9,7 @@ from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
-from trafo.cli.arguments import (
-    Errors,
-    OptionalInt,
-    OptionalPlace,
-    OptionalString,
-    SpecialPolicy,
-    TextPaths,
-    TokenizerPath,
-)
+from trafo.cli.arguments import Errors, OptionalPlace, SpecialPolicy, Texts, TokenizerPath
 from trafo.cli.pipes import is_interactive, stdin_text, wait_for_stdin, write_text
 from trafo.config import Argument
 from trafo.errors import ConfigError, InputError, StorageError, require_at_least
@@ -41,20 +33,20 @@ class Options:
 
     tokenizer: TokenizerPath
     """a tokenizer in any format that trafo reads, or a run or model that has one"""
-    files: Annotated[TextPaths, Argument(metavar="[FILE ...]")] = ()
+    files: Annotated[Texts, Argument(metavar="FILE ...")] = ()
     """files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet"""
     out: OptionalPlace = None
     """token file to write, with a manifest beside it; a path, or a URL such as s3://bucket/x.tokens"""
-    text: OptionalString = None
+    text: str | None = None
     """a text to encode, instead of files"""
     special: SpecialPolicy | None = None
     """special tokens in the text: allow (encode as special), ignore (as plain text), or refuse;
     None: allow in files, where <|endoftext|> ends a document, ignore in --text and on stdin"""
-    end_of_document: OptionalString = None
+    end_of_document: str | None = None
     """special token to add after each file or record"""
-    workers: OptionalInt = None
+    workers: int | None = None
     """number of threads, or of CPUs of a cluster that --on ray starts; None: all cores"""
-    on: OptionalString = None
+    on: str | None = None
     """Ray cluster to work on: ray (on this machine), ray://host:port or host:port; None: threads"""
     field: str = "text"
     """field that holds the text in JSON lines and Parquet"""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from trafo.cli.arguments import Errors, OptionalPlace, TextPaths, TokenizerPath
+from trafo.cli.arguments import Errors, OptionalPlace, Texts, TokenizerPath
 from trafo.errors import require_at_least
 from trafo.runtime.console import dim, format_percent, plain_table, results, show, show_json
 from trafo.runtime.sizes import format_size
@@ -37,7 +37,7 @@ class Options:
 
     tokenizer: TokenizerPath
     """a tokenizer in any format that trafo reads, or a run or model that has one"""
-    text: TextPaths
+    text: Texts
     """files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet"""
     compare: OptionalPlace = None
     """second tokenizer, to compare side by side"""

@@ -7,14 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trafo.cli.arguments import (
-    Errors,
-    OptionalInt,
-    OptionalString,
-    Place,
-    Strings,
-    TextPaths,
-)
+from trafo.cli.arguments import Errors, Place, Texts
 from trafo.errors import InputError, StorageError, require_at_least
 from trafo.runtime.console import dim, format_command, plain_table, show
 from trafo.runtime.remote import local_copy_of, send_folder
@@ -38,21 +31,21 @@ _MEMORY_PER_CHARACTER = 64  # bytes to encode them, and some to spare
 class Options:
     """Train a byte-level BPE tokenizer on text. Run the same command again to resume it."""
 
-    text: TextPaths
+    text: Texts
     """files, folders or globs; plain text, .gz, .zst, .jsonl, .parquet"""
     vocab_size: int
     """vocabulary size: 256 bytes, the merges, the special tokens"""
     out: Place
     """folder to write the tokenizer to; a path, or a URL such as s3://bucket/tok"""
-    special_tokens: Strings = ("<|endoftext|>",)
+    special_tokens: tuple[str, ...] = ("<|endoftext|>",)
     """special tokens, never split or merged, such as the end of a document"""
     pattern: str = "gpt2"
     """pre-tokenization: gpt2, gpt4, gpt4o, llama3, whitespace, none, or a regular expression"""
-    workers: OptionalInt = None
+    workers: int | None = None
     """number of threads, or of CPUs of a cluster that --on ray starts; None: all cores"""
-    on: OptionalString = None
+    on: str | None = None
     """Ray cluster to work on: ray (on this machine), ray://host:port or host:port; None: threads"""
-    max_memory: OptionalString = None
+    max_memory: str | None = None
     """memory limit for training, beyond the program itself, such as 2GB"""
     field: str = "text"
     """field that holds the text in JSON lines and Parquet"""
