@@ -64,11 +64,15 @@ def serve(bundle: Bundle, engine: Engine) -> Iterator[Callable[..., TestClient]]
     """A service with any settings, and a client for it."""
     with ExitStack() as stack:
 
-        def make(*, template: ChatTemplate = ChatTemplate(), **settings: Any) -> TestClient:  # noqa: B008
+        def make(
+            *others: ServedModel,
+            template: ChatTemplate = ChatTemplate(),  # noqa: B008
+            **settings: Any,
+        ) -> TestClient:
             config = ServeConfig(**settings)
             worker = Worker(engine, config.max_queue)
             model = ServedModel("tiny", Path("tiny"), bundle, [worker], template)
-            app = App(Models([model]), config)
+            app = App(Models([model, *others]), config)
             return stack.enter_context(TestClient(app, base_url="http://127.0.0.1"))
 
         yield make

@@ -10,7 +10,7 @@ What goes back is JSON, encoded here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
@@ -18,6 +18,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationInfo,
+    WrapValidator,
     field_validator,
     model_validator,
 )
@@ -25,8 +26,21 @@ from pydantic import (
 from trafo.generate.beam_config import MAX_LENGTH_PENALTY
 
 _Item = TypeVar("_Item")
-# One error is enough: a list of 100,000 wrong items would be refused for seconds.
+
+
+def _validate_in_parts(given: Any, validate: Callable[[Any], Any]) -> Any:
+    if not isinstance(given, dict):
+        return validate(given)
+    pairs, found = list(given.items()), dict[str, Any]()
+    for start in range(0, len(pairs), 100):
+        found |= validate(dict(pairs[start : start + 100]))
+    return found
+
+
+# One error is enough: a list of 100,000 wrong items would be refused for seconds. An object, for
+# which pydantic has no `fail_fast`, is refused for its first part with mistakes.
 List = Annotated[list[_Item], Field(fail_fast=True)]
+ByName = Annotated[dict[str, _Item], WrapValidator(_validate_in_parts)]
 Ids = List[int]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Penalty = Annotated[Number, Field(ge=-2, le=2)]
@@ -83,14 +97,14 @@ class SamplingBody(Body):
     repetition_penalty: Annotated[Number, Field(gt=0)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    logit_bias: dict[str, Annotated[Number, Field(ge=-100, le=100)]] | None = None
+    logit_bias: ByName[Annotated[Number, Field(ge=-100, le=100)]] | None = None
     n: Annotated[int, Field(ge=1)] | None = None
     stop: str | Annotated[list[str], Field(max_length=16)] | None = None
     seed: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     store: bool | None = None
-    metadata: dict[str, str] | None = None
+    metadata: ByName[str] | None = None
     """what OpenAI would keep with an answer; nothing is kept here"""
 
 
