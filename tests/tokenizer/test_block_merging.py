@@ -61,7 +61,7 @@ def test_words_that_are_all_different(num_merges: int) -> None:
     chance = random.Random(0)
     counts = {bytes(chance.choices(b"abcdefgh", k=30)): 1 for _ in range(500)}
     whole = Merger(word_counts(counts), num_merges).run()
-    assert merge_in_blocks(as_partitions(counts, 2), num_merges, 4 << 20) == whole
+    assert merge_in_blocks(as_partitions(counts, 2), num_merges, 16 << 20) == whole
 
 
 def many_words(number: int, seed: int = 0) -> Counts:
