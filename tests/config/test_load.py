@@ -139,6 +139,11 @@ def test_files_that_cannot_be_read(tmp_path):
         load(Train, tmp_path / "pipe.yaml")
 
 
+@pytest.mark.parametrize("word", ["true", "yes", "on", "'True'", "1"])
+def test_a_switch_in_a_file_takes_what_yaml_calls_true(yaml, word):
+    assert load(Train, yaml(f"data: x\ncompile: {word}\n")).compile is True
+
+
 def test_an_empty_file_changes_nothing(yaml):
     assert load(Train, yaml(""), ["--data", "x"]) == Train(data=Path("x"))
 

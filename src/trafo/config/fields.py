@@ -85,7 +85,7 @@ class Setting:
 
 @cache  # reading the help from the source takes longer than everything else
 def fields_table(cls: type) -> tuple[Setting, ...]:
-    """All settings of the tree, in the order of the source."""
+    """List all settings of the tree, in the order of the source."""
     return tuple(_walk(cls, REQUIRED, prefix=""))
 
 
@@ -114,7 +114,7 @@ def _walk(cls: type, instance: object, prefix: str) -> Iterator[Setting]:
 
 @cache
 def typed_fields(cls: type) -> tuple[tuple[dataclasses.Field[Any], Any], ...]:
-    """The fields that can be set, each with its annotation resolved."""
+    """List the fields that can be set, each with its annotation resolved."""
     hints = typing.get_type_hints(cls)
     return tuple((field, hints[field.name]) for field in dataclasses.fields(cls) if field.init)
 
@@ -125,14 +125,14 @@ def is_dataclass_type(hint: object) -> bool:
 
 
 def type_name(hint: object) -> str:
-    """The annotation without the modules: `int`, `Path | None`, `'sum' | 'mean'`."""
+    """Write the annotation without the modules: `int`, `Path | None`, `'sum' | 'mean'`."""
     name = re.sub(r"\b(?:\w+\.)+", "", inspect.formatannotation(hint))
     name = re.sub(r"Literal\[(.*?)\]", lambda match: match[1].replace(", ", " | "), name)
     return re.sub(r"Optional\[(.*)\]", r"\1 | None", name)
 
 
 def union_of(hint: object) -> tuple[Any, ...]:
-    """The types that a value may have: of `int | None` both, else the one."""
+    """List the types that a value may have: of `int | None` both, else the one."""
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
@@ -150,14 +150,14 @@ def _metavar(hint: object) -> str:
 
 
 def default_of(field: dataclasses.Field[Any]) -> object:
-    """The field's default, or REQUIRED."""
+    """Make the field's default, or return REQUIRED."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return field.default
 
 
 def docstrings(cls: type) -> dict[str, str]:
-    """The strings that stand below fields in the source of `cls` and of what it inherits from."""
+    """Read the strings below the fields in the source of `cls` and of what it inherits from."""
     found: dict[str, str] = {}
     for ancestor in reversed(cls.__mro__):
         if dataclasses.is_dataclass(ancestor):

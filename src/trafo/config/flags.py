@@ -18,7 +18,7 @@ _FLAG = re.compile(r"--?[a-zA-Z][\w.-]*(=.*)?", re.DOTALL)
 
 
 def read_flags(cls: type, words: Sequence[str]) -> dict[str, Any]:
-    """The settings that the words give, by dotted key, converted to their types."""
+    """Read the settings that the words give, by dotted key and converted to their types."""
     settings = fields_table(cls)
     flags = {f: s for s in settings if not s.is_positional for f in (s.flag, *s.aliases)}
     switches_off = {s.no_flag: s for s in flags.values() if s.is_switch}
@@ -41,7 +41,7 @@ def read_flags(cls: type, words: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(f"{name} takes no value", hint=f"write {name}")
         elif name in flags:
             taken = [value] if equals else _take_values(flags[name], rest)
-            given[flags[name].key] = _converted(flags[name], taken)
+            given[flags[name].key] = _convert_words(flags[name], taken)
     return given | _read_positional([s for s in settings if s.is_positional], loose)
 
 
@@ -59,14 +59,14 @@ def _take_values(setting: Setting, rest: list[str]) -> list[str]:
 
 
 def _count(setting: Setting) -> int | None:
-    """How many words the setting takes; None: any number."""
+    """Count the words that the setting takes; None: any number."""
     (part, *_), args = union_of(setting.hint), get_args(setting.hint)
     if get_origin(part) not in (list, tuple):
         return 1
     return None if get_origin(part) is list or args[-1] is ... else len(args)
 
 
-def _converted(setting: Setting, words: list[str]) -> Any:
+def _convert_words(setting: Setting, words: list[str]) -> Any:
     if setting.is_path and "" in words:
         raise ConfigError(f"{setting.label} is empty", hint="give a path")
     one = _count(setting) == 1
@@ -93,7 +93,7 @@ def _read_positional(settings: list[Setting], words: list[str]) -> dict[str, Any
         taken, words = words[: max(len(words) - kept, 0)], words[max(len(words) - kept, 0) :]
         # A command that needs several says so itself if there are none.
         if taken or (_count(setting) is None and setting.default is REQUIRED):
-            given[setting.key] = _converted(setting, taken)
+            given[setting.key] = _convert_words(setting, taken)
     if words:
         raise ConfigError(f"unexpected argument {words[0]!r}", hint="see --help")
     return given

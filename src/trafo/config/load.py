@@ -69,12 +69,12 @@ def asks_for_help(flags: Sequence[str]) -> bool:
 
 
 def with_values(instance: D, values: Mapping[str, Any], where: str) -> D:
-    """The same config with some values changed; `where` names their source in errors."""
+    """Change some values of a config; `where` names their source in errors."""
     return build(type(instance), convert(type(instance), to_tree(values), where), instance)
 
 
 def merge(base: Tree, values: Tree) -> dict[str, Any]:
-    """Both trees of dictionaries; where they meet, `values` wins."""
+    """Merge two trees of dictionaries; where they meet, `values` wins."""
     below = {
         name: merge(base[name], values[name])
         for name in base.keys() & values.keys()
@@ -84,7 +84,7 @@ def merge(base: Tree, values: Tree) -> dict[str, Any]:
 
 
 def nest(settings: Tree) -> dict[str, Any]:
-    """`{"model.d_ff": 8}` as `{"model": {"d_ff": 8}}`."""
+    """Write `{"model.d_ff": 8}` as `{"model": {"d_ff": 8}}`."""
     tree: dict[str, Any] = {}
     for key, value in settings.items():
         value = nest(value) if isinstance(value, Mapping) else value
@@ -95,7 +95,7 @@ def nest(settings: Tree) -> dict[str, Any]:
 
 
 def flatten(tree: Tree, prefix: str = "") -> dict[str, Any]:
-    """`{"model": {"d_ff": 8}}` as `{"model.d_ff": 8}`."""
+    """Write `{"model": {"d_ff": 8}}` as `{"model.d_ff": 8}`."""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
         is_branch = isinstance(value, Mapping)
@@ -142,7 +142,7 @@ for _class in (_Loader, _Dumper):
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The file as plain dicts and lists."""
+    """Read the file as plain dicts and lists."""
     if path.is_fifo() and path.parent != _OPEN_FILES:
         raise ConfigError("is a pipe", where=str(path), hint="save the settings to a file first")
     try:
@@ -161,7 +161,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def to_yaml(instance: DataclassInstance) -> str:
-    """Every setting as YAML, defaults included: defaults may change, a run must not."""
+    """Write every setting as YAML, defaults included: defaults may change, a run must not."""
     try:
         return str(
             yaml.dump(to_tree(instance), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
@@ -172,7 +172,7 @@ def to_yaml(instance: DataclassInstance) -> str:
 
 
 def to_tree(value: object) -> Any:
-    """A config, or any value of one, in types that JSON and YAML have."""
+    """Convert a config, or any value of one, to types that JSON and YAML have."""
     if _is_instance(value):
         names = [field.name for field in dataclasses.fields(value) if field.init]
         value = {name: getattr(value, name) for name in names}

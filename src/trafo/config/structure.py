@@ -32,7 +32,8 @@ Tree = Mapping[str, Any]
 
 MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """what `convert_value` raises"""
-_SWITCH = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
+_SWITCH = {"true": True, "yes": True, "on": True, "1": True}
+_SWITCH |= {"false": False, "no": False, "off": False, "0": False}
 
 
 def convert(cls: type, tree: Tree, where: str, prefix: str = "") -> dict[str, Any]:
@@ -95,9 +96,9 @@ def convert_value(hint: Any, value: Any, is_word: bool = False) -> Any:
     if hint is Any or hint is object:
         return value
     if hint is NoneType:
-        return {"None": None, "null": None}[value] if is_word else {None: None}[value]
+        return {"None" if is_word else None: None}[value]
     if hint is bool:
-        return value if isinstance(value, bool) else _SWITCH[value.lower()]
+        return _SWITCH[str(value).lower()]
     if isinstance(value, bool) and hint is not str:
         raise TypeError(value)
     if issubclass(hint, enum.Enum):
@@ -143,7 +144,7 @@ def _wrong_type(key: str, hint: Any, value: Any, where: str) -> ConfigError:
 
 
 def _nearest_key(cls: type, name: str, prefix: str) -> str:
-    """The same name further down, else the nearest one beside the wrong one, else all names."""
+    """Find the same name further down, else the nearest one beside it, else name all."""
     siblings = [field.name for field, _ in typed_fields(cls)]
     known = [*siblings, *(setting.key for setting in fields_table(cls))]
     hint = did_you_mean(name, known, f"known here: {', '.join(siblings)}")
