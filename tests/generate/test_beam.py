@@ -3,6 +3,9 @@
 import copy
 import itertools
 import math
+import os
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager
 
@@ -333,3 +336,24 @@ def test_batches_are_searched_side_by_side(monkeypatch):
     assert done == [1, 1]
     monkeypatch.undo()
     assert found == [beam_search_all(model, [s], END, config)[0] for s in ([3, END], [5, 4, END])]
+
+
+def test_beam_search_leaves_the_number_of_torch_threads_alone():
+    """In a process of its own: loading a kernel with parallel parts starts numba's threads, once.
+
+    A training run that measures BLEU would go on with all cores, whatever --threads says.
+    """
+    script = """
+import torch
+from trafo.generate.beam import beam_search_all
+from trafo.generate.beam_config import BeamConfig
+from trafo.models import EncoderDecoder, EncoderDecoderConfig
+torch.set_num_threads(1)
+assert torch.get_num_threads() == 1  # from now on torch asks OpenMP
+shape = dict(d_model=8, num_encoder_layers=1, num_decoder_layers=1, num_heads=2, d_ff=8)
+config = EncoderDecoderConfig(source_vocab_size=9, target_vocab_size=9, **shape)
+beam_search_all(EncoderDecoder(config).eval(), [[3, 8]], 8, BeamConfig(beam=2))
+assert torch.get_num_threads() == 1, torch.get_num_threads()
+"""
+    environment = os.environ | {"NUMBA_NUM_THREADS": "2"}
+    subprocess.run([sys.executable, "-c", script], check=True, env=environment)

@@ -73,7 +73,7 @@ def float_subkernel(function: Function) -> Function:
 def kernel_threads(number: int) -> Iterator[None]:
     """Give parallel kernels in the block `number` threads, while no other thread runs any."""
     with _ONE_AT_A_TIME:
-        _launch()
+        launch_threads()
         numba.set_num_threads(min(number, numba.config.NUMBA_NUM_THREADS))
         yield
 
@@ -88,10 +88,10 @@ def _folders(function: Callable[..., Any]) -> frozenset[Path]:
 
 
 @cache
-def _launch() -> None:
-    """Start numba's threads.
+def launch_threads() -> None:
+    """Start numba's threads before a kernel with parallel parts is loaded, or it starts them itself.
 
-    It sets OpenMP's number of threads to that of the cores, for the thread that asks first, and
+    That sets OpenMP's number of threads to that of the cores, for the thread that asks first, and
     torch takes its own number from there. So a thread that computes nothing else asks.
     """
     in_short_thread(numba.get_num_threads)

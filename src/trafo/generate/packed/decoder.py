@@ -20,7 +20,7 @@ from trafo.generate.packed.layers import Cache, Weights, forward
 from trafo.generate.packed.tiles import LANES
 from trafo.models import EncoderDecoder
 from trafo.models.encoder_decoder import DecoderLayer
-from trafo.runtime.kernels import kernel_threads
+from trafo.runtime.kernels import kernel_threads, launch_threads
 
 _NONE: Ints = np.empty(0, np.int64)
 _NO_SOURCE = np.empty((0, 0, 0, 0, 0), np.float32)
@@ -30,6 +30,7 @@ class PackedDecoder:
     """One token per row at a time, after the prompts."""
 
     def __init__(self, model: Any, weights: Weights, batch: BeamBatch) -> None:
+        launch_threads()
         sentences, longest = len(batch.prompts), max(map(len, batch.prompts))
         self._weights, self._is_end = weights, batch.is_end
         self._num_rows = batch.beam * sentences
