@@ -89,7 +89,7 @@ def _folders(function: Callable[..., Any]) -> frozenset[Path]:
 
 @cache
 def launch_threads() -> None:
-    """Start numba's threads before a kernel with parallel parts is loaded, or it starts them itself.
+    """Start numba's threads, before a kernel with parallel parts is loaded and does so itself.
 
     That sets OpenMP's number of threads to that of the cores, for the thread that asks first, and
     torch takes its own number from there. So a thread that computes nothing else asks.
