@@ -51,8 +51,9 @@ def test_from_text_to_a_model_that_writes(line, tmp_path, capsys):
     assert "bits per byte" in shown
     # Prompts are the beginnings of lines of the text.
     samples = shown.partition("The model writes:")[2].partition("What next:")[0]
-    assert "\n    def add(a, b):" not in samples  # two words: too short for a prompt
-    assert "\n    return a +" in samples
+    # A blank line comes before each; in what the model writes, blank lines are indented.
+    assert "\n\n    def add(a, b):" not in samples  # two words: too short for a prompt
+    assert "\n\n    return a +" in samples
     assert "--prompt 'return a +'" in shown
     assert shown.splitlines()[-1].endswith("serve runs/latest")  # a name that clients can use, too
     run = tmp_path / "runs" / "de mo" / "model"

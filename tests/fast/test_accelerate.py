@@ -102,7 +102,7 @@ def pair(request: pytest.FixtureRequest) -> tuple[Any, Any]:
 
 def inputs(model: Any) -> tuple[torch.Tensor, ...]:
     ids = torch.randint(1, 23, (3, 12))
-    if not hasattr(model, "encode"):
+    if not model.has_source:
         return (ids,)
     source = torch.randint(4, 23, (3, 10))
     source[1, 4:] = model.config.padding_id
@@ -110,7 +110,7 @@ def inputs(model: Any) -> tuple[torch.Tensor, ...]:
 
 
 def states(model: Any, given: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    if hasattr(model, "encode"):
+    if model.has_source:
         return model.hidden_states(given[1], model.encode(given[0]))
     return model.hidden_states(given[0])
 

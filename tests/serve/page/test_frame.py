@@ -84,6 +84,23 @@ def test_nothing_that_was_typed_is_lost_however_soon_one_leaves(visit, leave):
         expect(page.locator(field)).to_have_value(text)
 
 
+@pytest.mark.parametrize("writes", ["remember", "rememberSoon"])
+def test_an_answer_that_comes_while_a_link_is_followed_does_not_lead_back(visit, writes):
+    page = visit("#inside").page
+    expect(page.locator(".room.inside")).to_be_visible()
+    page.evaluate(
+        """async (writes) => {
+          const state = await import("/js/state.js");
+          location.hash = "#translate";  // which the page hears of a little later
+          state[writes]("inside", { layer: 1 });
+          state.flush();
+        }""",
+        writes,
+    )
+    expect(page.locator(".room.translate")).to_be_visible()
+    expect(page.locator("nav [aria-current]")).to_have_text("Translate")
+
+
 def test_only_a_translator(visit):
     page = visit("#runs").page
     card = {"id": "translator", "kind": "translation", "step": 3, "created": 1}

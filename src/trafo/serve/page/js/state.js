@@ -11,11 +11,13 @@ const PAUSE = 300; // milliseconds without typing until the address changes: bro
 const kept = { rooms: {}, ahead: null, ...JSON.parse(sessionStorage.getItem(KEY) ?? "{}") };
 const listeners = new Set();
 let shown = null;
+let settled = null; // the address that was read or written last; another one means that a link was followed
 let timer = 0;
 
 /** Read the address: the room it names, or the one that `choose` makes of that name, and its settings. */
 export function arrive(choose) {
   clearTimeout(timer);
+  settled = location.hash;
   const hash = kept.ahead?.from === location.hash ? kept.ahead.to : location.hash;
   const [name, query] = hash.slice(1).split("?");
   shown = choose(name);
@@ -43,7 +45,10 @@ export function rememberSoon(room, values) {
 export function flush() {
   clearTimeout(timer);
   kept.ahead = null;
-  if (location.hash !== kept.rooms[shown]) history.replaceState(null, "", kept.rooms[shown]);
+  if (location.hash === settled && settled !== kept.rooms[shown]) {
+    history.replaceState(null, "", kept.rooms[shown]);
+    settled = location.hash;
+  }
   save();
 }
 
@@ -64,7 +69,7 @@ function change(room, values) {
     else params.set(name, value);
   }
   kept.rooms[room] = address(room, params);
-  if (room === shown) kept.ahead = { from: location.hash, to: kept.rooms[room] };
+  if (room === shown) kept.ahead = { from: settled, to: kept.rooms[room] };
   save();
 }
 
