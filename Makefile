@@ -17,12 +17,13 @@ demo: $(VENV)/.run  ## the main job on a built-in corpus
 # order is that of tests/conftest.py: by the number of tests, the longest files would come last.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-# Ray takes a node that waits too long for a core for dead, so its tests have the machine to themselves.
+# Ray takes a node that waits too long for a core or the disk for dead, so its tests have the machine
+# to themselves, after the others' files are written.
 CLUSTER := $(BIN)/python -m pytest --timeout 300 tests/cluster
 
 test: $(VENV)/.dev  ## the test suite, in minutes
 	@$(PYTEST) -m 'not slow and not cluster'
-	@$(CLUSTER) -m 'not slow and cluster'
+	@sync; $(CLUSTER) -m 'not slow and cluster'
 
 test-all: $(VENV)/.dev  ## the slow tests too, and new random examples
 	@$(PYTEST) -m 'not cluster' --hypothesis-profile=random

@@ -15,11 +15,12 @@ _SETTINGS = {
     "object_store_memory": 80 << 20,
     "include_dashboard": False,
 }
-# A dead node is noticed after four seconds, not ten or more.
+# A dead node is noticed after ten seconds. With four, a machine that paused to write its disk after
+# the other tests lost the head of the cluster, and with it this process.
 _QUICK = {
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 200,
-    "health_check_failure_threshold": 20,
+    "health_check_failure_threshold": 50,
 }
 
 
