@@ -1,7 +1,7 @@
 """Start of Python to the first answer: the first time ever, which compiles, and afterwards.
 
 Import, load GPT-2's vocabulary (or one of its size) from a file, encode one sentence: we and
-tiktoken in turn. Then a training, and a megabyte of text, which need the kernels.
+tiktoken in turn. Then a training run, and a megabyte of text, which need the kernels.
 """
 
 import os

@@ -71,7 +71,7 @@ class Tokenizer:
 
     @classmethod
     def from_spec(cls, spec: TokenizerSpec) -> Tokenizer:
-        """From what a file format or a training gives."""
+        """Make a tokenizer from what a file or a training run gives."""
         tokenizer = cls.__new__(cls)
         tokenizer._build(spec)
         return tokenizer

@@ -159,7 +159,7 @@ def _open_store(
 def training_fingerprint(
     inputs: Inputs, pattern: str, special_tokens: Sequence[str]
 ) -> dict[str, Any]:
-    """Everything that decides a training, except the size of the vocabulary.
+    """Everything that decides a training run, except the size of the vocabulary.
 
     A smaller vocabulary is a prefix of a larger one, and both come from the same counts.
     """
@@ -171,7 +171,7 @@ def training_fingerprint(
 
 
 def count_fingerprint(training: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the counts of a training: neither the size nor the order of special tokens."""
+    """What decides the counts: neither the vocabulary size nor the order of special tokens."""
     fingerprint = {name: value for name, value in training.items() if name != "vocab_size"}
     return {**fingerprint, "special_tokens": sorted(training["special_tokens"])}
 

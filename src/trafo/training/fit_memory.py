@@ -1,4 +1,4 @@
-"""Refuse a training that cannot fit into memory, before anything is built."""
+"""Refuse a training run that cannot fit into memory, before anything is built."""
 
 from __future__ import annotations
 
